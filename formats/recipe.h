@@ -146,6 +146,7 @@ struct format_recipe {
     uint64_t rows_in_checkpoint; /* N20 */
     /** `ids` subset (N24): the payload holds tensor "ids" (I64, ascending); id -> row by search. */
     bool has_ids;
+    uint64_t n_ids; /* with has_ids: length of the list, which is the number of table rows; else 0 */
     struct format_group *groups;
     size_t n_groups;
     struct format_placed *outputs; /* stored tables of route bulk; for projected "z" and "r" */
@@ -155,6 +156,7 @@ struct format_recipe {
     /* projected: payload tensor "bias" [width] (dtype of z) when has_bias; "projection" when
      * retained */
     bool has_bias, retain_projection;
+    uint64_t projection_columns; /* retain_projection: tensor "projection" [width of z, this] */
     enum dtype bias_dtype;
     double normalize_eps;
     char *payload_file, *payload_sha256;
@@ -173,6 +175,12 @@ struct format_recipe {
     char *seal;            /* sha256 hex over everything above, see FORMAT.md */
 };
 void format_recipe_free(struct format_recipe **r);
+/** Rows of the tables: n_ids with an id list, else num_embeddings.  Pure. */
+uint64_t format_recipe_rows(const struct format_recipe *r);
+/** The rules that recipe.json must keep besides its grammar (shapes, names, widths equal in all
+ *  routes, every group used, ...); `what` names it in messages.  Local. */
+NODISCARD enum status format_recipe_check(const struct format_recipe *r, const char *what,
+                                          struct err *err);
 /** Seal of the content (r->seal itself excluded), 64 hex digits. */
 NODISCARD enum status format_recipe_seal(const struct format_recipe *r, char hex[SHA256_HEX_SIZE],
                                          struct err *err);
