@@ -257,12 +257,13 @@ NODISCARD enum status file_write_at(int fd, const char *path, uint64_t offset, c
 NODISCARD enum status file_read_all(const char *path, size_t max_size, uint8_t **data, size_t *size,
                                     struct err *err);
 /** Write to PATH.tmp, sync, close, rename to PATH, sync the folder.  After a failure PATH is as it
- *  was and the .tmp is gone. */
+ *  was and the .tmp is gone; only when the last step fails, the sync of the folder, PATH is already
+ *  the new file, whole, and a power cut may still undo the rename. */
 NODISCARD enum status file_publish(const char *path, const void *data, size_t size,
                                    struct err *err);
 /** fsync a file or a folder by path. */
 NODISCARD enum status file_sync(const char *path, struct err *err);
-/** rename and sync the folder. */
+/** rename and sync the folder of `to`. */
 NODISCARD enum status file_rename(const char *from, const char *to, struct err *err);
 /** Make a folder and its parents; an existing one is fine. */
 NODISCARD enum status file_make_dirs(const char *path, struct err *err);
@@ -276,7 +277,7 @@ NODISCARD enum status file_digests(const char *path, char sha256_hex[SHA256_HEX_
 NODISCARD char *path_join(const char *dir, const char *name);
 /** Owned folder part ("." if there is none). */
 NODISCARD char *path_dir(const char *path);
-/** Borrowed last part. */
+/** Borrowed last part; slashes at the end of `path` belong to it. */
 const char *path_base(const char *path);
 
 /* ---- log ----------------------------------------------------------------------------------- */
@@ -293,8 +294,9 @@ void log_debug(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void log_rank(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /** The one error line of a failed run: "tokentab: message".  driver/ alone calls it. */
 void log_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/** One JSON event {"event": name, ...fields} when JSON logging is on; `fields_json` is the inside
- * of an object ("\"shard\": 3") or "". */
+/** One JSON event {"event": name, "time": ..., "rank": ..., ...fields} when JSON logging is on,
+ * from each rank that calls it; `fields_json` is the inside of an object ("\"shard\": 3") or "".  A
+ *  "rank" among the fields takes the place of the writer's. */
 void log_event(const char *name, const char *fields_json);
 bool log_is_json(void);
 /** Seconds of the monotonic clock. */
@@ -304,8 +306,10 @@ double clock_s(void);
 
 /** True when the fault point `name` is armed for this rank and its countdown has run out.  Armed by
  *  TOKENTAB_FAULT="name[@rank|@all][#nth][,...]" (nth hit, from 1; default 1; every later hit too
- * if written "#n+").  Always false where TOKENTAB_FAULTS is not compiled in.  Rank: that of
- * log_setup. */
+ * if written "#n+"; every rank if none is named).  Always false where TOKENTAB_FAULTS is not
+ * compiled in.  Rank: that of log_setup.  A changed variable starts to count anew; an entry that
+ * cannot be read is said on stderr.  Points of base: mem_alloc, file_read, file_write, file_sync,
+ *  file_rename. */
 #if TOKENTAB_FAULTS
 bool fault_hit(const char *name);
 /** The value of environment variable `name`, NULL when unset: test hooks that need a parameter. */

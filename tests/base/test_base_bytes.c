@@ -86,6 +86,10 @@ static void test_reader_refuses(void)
     CU_ASSERT_PTR_NULL(bytes_get_str(&r));
     CU_ASSERT(r.failed);
 
+    r = (struct bytes_reader){.data = WITH_NUL, .size = sizeof WITH_NUL, .at = 4};
+    CU_ASSERT_PTR_NULL(bytes_get(&r, SIZE_MAX)); /* at + size would wrap */
+    CU_ASSERT(r.failed);
+
     r = (struct bytes_reader){.data = NULL, .size = 0};
     CU_ASSERT_PTR_NOT_NULL(bytes_get(&r, 0));
     CU_ASSERT(!r.failed);
