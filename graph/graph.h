@@ -109,7 +109,8 @@ enum graph_op {
     X(NUM_CAUSAL, "causal")                                                                        \
     X(NUM_THETA, "theta")                                                                          \
     X(NUM_ROTARY_DIM, "rotary_dim")                                                                \
-    X(NUM_CONVENTION, "convention") /* rope: 0 half, 1 interleaved; lstm gates: 0 ifco, 1 ifgo */  \
+    X(NUM_CONVENTION, "convention") /* rope: 0 half, 1 interleaved; lstm "gates": 0 ifco, 1 ifgo   \
+                                       (two names of one order: c, g is the candidate), 2 iofc */  \
     X(NUM_SCALE, "scale")                                                                          \
     X(NUM_REVERSE, "reverse")                                                                      \
     X(NUM_BIDIRECTIONAL, "bidirectional")                                                          \
@@ -129,9 +130,12 @@ enum graph_attr_kind {
     ATTR_INTEGER,
     ATTR_BOOL,
     ATTR_DTYPE,
-    ATTR_CHOICE, /* one of `choices`, '|' between them; stored as its index */
-    ATTR_TENSOR, /* name of a checkpoint tensor */
-    ATTR_DIMS    /* list of integers */
+    ATTR_CHOICE,      /* one of `choices`, '|' between them; stored as its index */
+    ATTR_TENSOR,      /* name of a checkpoint tensor */
+    ATTR_DIMS,        /* list of integers */
+    ATTR_ORIENTATION, /* "out_in" or "in_out": how the op's matrices are stored */
+    ATTR_SPLIT,       /* which part of a fused tensor the op's weights are */
+    ATTR_TEXT         /* free text; slot is an enum graph_text */
 };
 
 /** One attribute of an op as a spec may write it. */
@@ -144,8 +148,12 @@ struct graph_attr {
     const char *choices;
 };
 
-/** Weight roles of a node. */
+/** Weight roles of a node.  moe: slope, offset ([experts, width]).  lstm: RECURRENT, and EXTRA for
+ * the backward direction. */
 enum graph_role { ROLE_WEIGHT, ROLE_BIAS, ROLE_RECURRENT, ROLE_EXTRA, ROLE_COUNT };
+
+/** Text attributes of a node (op lookup). */
+enum graph_text { TEXT_RECIPE, TEXT_OUTPUT, TEXT_COUNT };
 
 struct graph_op_info {
     const char *name;
@@ -162,6 +170,12 @@ enum graph_op graph_op_find(const char *name);
 const struct graph_attr *graph_attr_find(enum graph_op op, const char *key);
 /** Known op name nearest to `name`, for messages. */
 const char *graph_op_nearest(const char *name);
+/** May the op stand in the list of layers of a block (lookup, fanout)?  Pure. */
+bool graph_op_is_layer(enum graph_op op);
+/** Why an op cannot be tabulated token by token ("mixes tokens: ..."), NULL where it can.  Also
+ * knows names that are no ops here but known to mix tokens ("gru", "positional_embedding").  Pure.
+ */
+const char *graph_op_reason(const char *name);
 
 /* ---- the token graph ----------------------------------------------------------------------- */
 
@@ -185,6 +199,7 @@ struct graph_weight {
     unsigned tensor_rank;
     uint64_t rows, cols; /* as used: [out, in]; vectors [n, 1] */
     bool retained;       /* something outside the block reads it */
+    bool split_inputs;   /* SPLIT_BLOCKS counts columns of [out, in] ("axis": "in"), not rows */
 };
 
 enum { GRAPH_MAX_INPUTS = 16, GRAPH_MAX_DIMS = 8 };
@@ -199,6 +214,7 @@ struct graph_node {
     int32_t weights[ROLE_COUNT]; /* index into graph.weights, -1 for none */
     int64_t dims[GRAPH_MAX_DIMS];
     unsigned n_dims;
+    char *texts[TEXT_COUNT]; /* owned or NULL */
     /* resolved by graph_resolve for token-local nodes: */
     enum dtype dtype;
     uint64_t width;
@@ -238,19 +254,46 @@ struct graph_block {
     bool retain_projection;
     char **external_consumers; /* owned list of tensor names */
     size_t n_external_consumers;
+    char **external_backings; /* owned list, the same names after aliases */
     /* resolved: */
     uint64_t rows_in_checkpoint; /* rows of the embedding tensor */
 };
 
+/** What an input of an enclosing model holds. */
+enum graph_input_kind { INPUT_TOKEN_IDS, INPUT_VALUES, INPUT_MASK, INPUT_INTEGERS };
+
+struct graph_model_input {
+    char *name; /* owned */
+    enum graph_input_kind kind;
+    enum dtype dtype;
+    uint32_t node; /* its OP_INPUT node */
+};
+
+/** An enclosing model (graph form): any ops, several inputs, named outputs.  The outputs' dtype and
+ *  width stay unresolved (DT_UNKNOWN, 0). */
+struct graph_model {
+    struct graph graph;
+    struct graph_model_input *inputs;
+    size_t n_inputs;
+    struct graph_output *outputs;
+    size_t n_outputs;
+};
+
+/** Release what the structs hold, not the structs; all zero is empty, and that is what is left. */
 void graph_free(struct graph *g);
 void graph_block_free(struct graph_block *b);
+/** The same for nodes and weights that no graph has taken over. */
+void graph_node_free(struct graph_node *node);
+void graph_weight_free(struct graph_weight *w);
+/** Release the model and set *m to NULL; NULL is fine. */
+void graph_model_free(struct graph_model **m);
 
-/** Append a node; `node->name` and `where` are taken over on success.  Inputs must be earlier
- * nodes. ST_NOMEM, ST_SPEC. */
+/** Append a node; its strings are taken over on success (and the caller's pointers set to NULL).
+ *  Inputs must be earlier nodes, as many as the op takes; the name new.  ST_NOMEM, ST_SPEC. */
 NODISCARD enum status graph_node_take(struct graph *g, struct graph_node *node, uint32_t *index,
                                       struct err *err);
 /** Index of the weight equal to *w in (tensor, slice, orientation), appended if new; *w's strings
- * are taken over either way. */
+ * are taken over either way, also on failure.  ST_NOMEM. */
 NODISCARD enum status graph_weight_take(struct graph *g, struct graph_weight *w, int32_t *index,
                                         struct err *err);
 /** A node with defaults: no inputs, no weights, default numbers of its op. */
@@ -289,6 +332,19 @@ struct graph_storage {
 };
 NODISCARD enum status graph_block_storage(const struct graph_block *b, struct graph_storage *out,
                                           struct err *err);
+/** Is the split of *w possible in a tensor of `rank` and `shape`, and what is left of it?  Sets
+ *  tensor_rows, tensor_cols, tensor_rank, rows, cols.  ST_SPEC naming w->where and the numbers. */
+NODISCARD enum status graph_weight_shape(struct graph_weight *w, unsigned rank,
+                                         const uint64_t *shape, struct err *err);
+/** Copy a resolved weight out of its whole stored tensor to contiguous [rows, cols] = [out, in],
+ *  orientation and split applied.  Pure.
+ *  @param[in] stored     tensor_rows x tensor_cols elements of elem_size bytes, any alignment
+ *  @param[out] dst       rows x cols elements */
+void graph_weight_gather(const struct graph_weight *w, const void *stored, size_t elem_size,
+                         void *dst);
+/** Is the weight its whole tensor as stored, so that the bytes can be used without a gather?  Pure.
+ */
+bool graph_weight_is_plain(const struct graph_weight *w);
 /** Bytes of one weight as used. */
 uint64_t graph_weight_bytes(const struct graph_weight *w);
 /** Canonical text of ops, attributes and wiring (no tensor names, no paths): what a fingerprint
