@@ -15,10 +15,17 @@ struct comm; /* opaque: one duplicated communicator */
 /** Before MPI_Init: is this one of several processes that a launcher started, each of which would
  * think it is rank 0 of 1 (N69)?  Looks at SLURM_STEP_NUM_TASKS, SLURM_PROCID, PMI and OMPI
  * variables.
- *  @param size  size of MPI_COMM_WORLD.  ST_SINGLETON with the hint `srun --mpi=pmix`.  Pure. */
+ * Proof is a count above `size`, or a SLURM_PROCID that is no rank of ours; SLURM_NTASKS alone
+ * proves nothing, since a batch script that runs a serial verb has it too.
+ *  @param size  size of MPI_COMM_WORLD; 1 before MPI_Init.  ST_SINGLETON with the hint `srun
+ * --mpi=pmix`.  Local (reads the environment). */
 NODISCARD enum status comm_check_launcher(int size, struct err *err);
 
-/** MPI_Init (thread level funneled) and a duplicate of the world.  Collective. */
+/** MPI_Init (thread level funneled) and a duplicate of the world.  Checks the launcher itself, with
+ * the environment as it was before MPI_Init; so a verb that must run alone inside a batch script
+ * uses comm_open_self.  Collective.
+ *  @return ST_OK, ST_SINGLETON (before MPI_Init where possible), ST_ENVIRONMENT, ST_NOMEM.  After a
+ * failure MPI is finalized and cannot be opened again. */
 NODISCARD enum status comm_open(int *argc, char ***argv, struct comm **out, struct err *err);
 /** One MPI_Finalize.  Collective; accepts a pointer to NULL. */
 void comm_close(struct comm **c);
@@ -69,7 +76,8 @@ enum comm_tag {
     COMM_TAG_STOP,      /* driver -> worker: no more */
     COMM_TAG_TEST
 };
-/** Blocking; sliced above COMM_SLICE_BYTES.  Point to point. */
+/** Blocking; sliced above COMM_SLICE_BYTES.  Point to point; a message to itself is queued and
+ * never blocks, one to another rank may wait for its receiver. */
 void comm_send(struct comm *c, int to, enum comm_tag tag, const struct bytes *b);
 /** Blocking receive of the next message with any tag; from == -1: any rank.  *b is replaced.
  * ST_NOMEM. */
