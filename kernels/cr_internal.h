@@ -2,12 +2,14 @@
 /** Correctly rounded arithmetic (ARITH_CORRECTLY_ROUNDED), private to kernels/.
  *
  *  Every function returns the real-number function of its (already rounded) inputs, rounded once to
- *  the storage dtype, nearest even; overflow rounds to Inf.  Such a value is unique, so no BLAS, core
- *  type, thread count, row count or position can change it: each element is either proven by an error
- *  bound and a rounding test or computed exactly.  Signs of zero results: formats/FORMAT-signs.md.
+ *  the storage dtype, nearest even; overflow rounds to Inf.  Such a value is unique, so no BLAS,
+ * core type, thread count, row count or position can change it: each element is either proven by an
+ * error bound and a rounding test or computed exactly.  Signs of zero results:
+ * formats/FORMAT-signs.md.
  *
- *  Arrays are as in kernels.h: float for F32, F16 and BF16, double for F64.  A NaN among the inputs, or
- *  a result that no real number defines (Inf - Inf), is ST_NONFINITE with the index of the element. */
+ *  Arrays are as in kernels.h: float for F32, F16 and BF16, double for F64.  A NaN among the
+ * inputs, or a result that no real number defines (Inf - Inf), is ST_NONFINITE with the index of
+ * the element. */
 #ifndef KERNELS_CR_INTERNAL_H
 #define KERNELS_CR_INTERNAL_H
 
@@ -30,8 +32,9 @@ typedef enum status (*cr_gemm_fn)(const struct kernels *k, const struct kernels_
 NODISCARD enum status cr_linear_open(const struct kernels *k, enum dtype dt, size_t n_out,
                                      size_t n_in, const void *w, const void *bias,
                                      struct cr_linear **out, struct err *err);
-/** y[m, n_out] = x[m, n_in] · wᵀ + b.  m == 0 is legal.  No allocation after the first call with this m
- *  or a larger one.  ST_NOMEM, ST_USAGE, ST_NONFINITE, or what the first step's product reports. */
+/** y[m, n_out] = x[m, n_in] · wᵀ + b.  m == 0 is legal.  No allocation after the first call with
+ * this m or a larger one.  ST_NOMEM, ST_USAGE, ST_NONFINITE, or what the first step's product
+ * reports. */
 NODISCARD enum status cr_linear_run(struct cr_linear *l, size_t m, const void *x, void *y,
                                     struct err *err);
 /** Elements that each step settled so far: {bound, Dot2, exact}. */
@@ -56,8 +59,8 @@ NODISCARD enum status cr_l2_norm(const struct kernels_norm *p, size_t m, size_t 
 /* ---- elementwise and softmax ---------------------------------------------------------------- */
 
 NODISCARD enum status cr_elementwise(enum elementwise fn, enum dtype dt,
-                                     const double params[KERNELS_EW_PARAMS], size_t n, const void *x,
-                                     void *y, struct err *err);
+                                     const double params[KERNELS_EW_PARAMS], size_t n,
+                                     const void *x, void *y, struct err *err);
 NODISCARD enum status cr_binary(enum binary op, enum dtype dt, size_t n, const void *a,
                                 const void *b, void *y, struct err *err);
 NODISCARD enum status cr_softmax(enum dtype dt, size_t m, size_t n, const void *x, void *y,
