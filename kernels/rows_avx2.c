@@ -13,6 +13,7 @@
 #define FN(name) name##_f32
 #define LANES 8
 #define VLANES 8
+#define NORM_HAS_VECTORS true
 #define REAL_FMA __builtin_fmaf
 #define REAL_SQRT __builtin_sqrtf
 #define V_EXP Sleef_expf8_u10avx2
@@ -26,6 +27,7 @@
 #undef FN
 #undef LANES
 #undef VLANES
+#undef NORM_HAS_VECTORS
 #undef REAL_FMA
 #undef REAL_SQRT
 #undef V_EXP
@@ -39,6 +41,7 @@
 #define FN(name) name##_f64
 #define LANES 4
 #define VLANES 4
+#define NORM_HAS_VECTORS false
 #define REAL_FMA __builtin_fma
 #define REAL_SQRT __builtin_sqrt
 #define V_EXP Sleef_expd4_u10avx2

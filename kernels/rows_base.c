@@ -12,6 +12,7 @@
 #define FN(name) name##_f32
 #define LANES 8
 #define VLANES 4
+#define NORM_HAS_VECTORS true
 #define REAL_FMA __builtin_fmaf
 #define REAL_SQRT __builtin_sqrtf
 #define V_EXP Sleef_expf4_u10sse2
@@ -25,6 +26,7 @@
 #undef FN
 #undef LANES
 #undef VLANES
+#undef NORM_HAS_VECTORS
 #undef REAL_FMA
 #undef REAL_SQRT
 #undef V_EXP
@@ -38,6 +40,7 @@
 #define FN(name) name##_f64
 #define LANES 4
 #define VLANES 2
+#define NORM_HAS_VECTORS false
 #define REAL_FMA __builtin_fma
 #define REAL_SQRT __builtin_sqrt
 #define V_EXP Sleef_expd2_u10sse2

@@ -5,6 +5,8 @@
  *    FN(name)     the name with its dtype suffix
  *    LANES        width of PyTorch's AVX2 vectors of REAL: the order of every sum follows it
  *    VLANES       width of the vectors that Sleef gets
+ *    NORM_HAS_VECTORS  whether the L2 norm has a vector loop
+ *    SOFTMAX_TREE(a)   sum of LANES accumulators
  *    REAL_FMA, REAL_SQRT, V_EXP, V_TANH, V_ERF, V_LOG1P
  *
  *  The sums below follow PyTorch 1.13's CPU kernels addition by addition (NUMERICS.md D), so no
@@ -192,22 +194,33 @@ static void FN(rms_norm)(size_t m, size_t n, const REAL *x, const REAL *wt, REAL
     }
 }
 
-static void FN(l2_norm)(size_t m, size_t n, const REAL *x, REAL eps, REAL *r)
+/* PyTorch 1.13 has a vector loop for float alone; double rows are one chain of fma.  After the
+ * vectors the compiled loop takes four elements at a time without fma, the last three with it. */
+static REAL FN(norm_squares)(const REAL *x, size_t n)
 {
-    for (size_t row = 0; row < m; row++, x += n) {
-        REAL acc[LANES] = {0};
-        size_t i = 0;
+    REAL acc[LANES] = {0}, sum = 0;
+    size_t i = 0;
+    if (NORM_HAS_VECTORS) {
         for (; i + LANES <= n; i += LANES)
             for (size_t l = 0; l < LANES; l++)
                 acc[l] = REAL_FMA(x[i + l], x[i + l], acc[l]);
-        REAL sum = acc[0];
+        sum = acc[0];
         for (size_t l = 1; l < LANES; l++)
             sum += acc[l];
-        for (; i < n; i++) {
+        for (const size_t end = i + (n - i) / 4 * 4; i < end; i++) {
             const REAL square = x[i] * x[i];
             sum += square;
         }
-        const REAL norm = REAL_SQRT(sum);
+    }
+    for (; i < n; i++)
+        sum = REAL_FMA(x[i], x[i], sum);
+    return sum;
+}
+
+static void FN(l2_norm)(size_t m, size_t n, const REAL *x, REAL eps, REAL *r)
+{
+    for (size_t row = 0; row < m; row++, x += n) {
+        const REAL norm = REAL_SQRT(FN(norm_squares)(x, n));
         r[row] = norm < eps ? eps : norm;
     }
 }
