@@ -46,6 +46,9 @@ const struct format_tensor *format_checkpoint_tensor(const struct format_checkpo
 /** Warnings gathered while opening (stray files, total_size): count and text. */
 size_t format_checkpoint_warnings(const struct format_checkpoint *c);
 const char *format_checkpoint_warning(const struct format_checkpoint *c, size_t i);
+/** `vocab_size` of the config.json beside the checkpoint (N20: often not the table's rows).  False if
+ *  there is none. */
+NODISCARD bool format_checkpoint_vocab_size(const struct format_checkpoint *c, uint64_t *out);
 
 /* ---- spec ---------------------------------------------------------------------------------- */
 
