@@ -225,7 +225,7 @@ enum status format_recipe_check(const struct format_recipe *r, const char *what,
                        what, version, version == 2 ? "with" : "without", r->version);
     if (r->block == NULL || !str_is_name(r->block))
         return err_set(err, ST_FORMAT, "%s: block: not a name of [A-Za-z0-9_.-]", what);
-    if (r->num_embeddings == 0 || r->num_embeddings > (uint64_t)INT64_MAX / 16)
+    if (r->num_embeddings == 0 || r->num_embeddings > ((uint64_t)1 << 53))
         return err_set(err, ST_FORMAT, "%s: num_embeddings: %" PRIu64 " is out of range", what,
                        r->num_embeddings);
     if (r->rows_in_checkpoint < r->num_embeddings)
