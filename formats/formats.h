@@ -89,6 +89,14 @@ struct format_spec {
  * block), ST_FORMAT (unreadable), ST_NOMEM. */
 NODISCARD enum status format_spec_read(const char *path, struct format_spec **out, struct err *err);
 void format_spec_free(struct format_spec **s);
+/** Resolve all blocks against a checkpoint and audit them; `vocab` against the rows; every message
+ * has the spec's path in front.  Local.  As graph_block_resolve and graph_block_audit. */
+NODISCARD enum status format_spec_resolve(struct format_spec *s, graph_tensor_fn find, void *ctx,
+                                          struct err *err);
+/** The enclosing model of `graph`: nodes, inputs, outputs, with JSON paths in every message.  NULL
+ * in *out where the spec has none.  Free with graph_model_free.  ST_SPEC, ST_NOMEM. */
+NODISCARD enum status format_spec_graph(const struct format_spec *s, struct graph_model **out,
+                                        struct err *err);
 /** Ids of an `ids` file: one id or inclusive range "a-b" a line, '#' comments; sorted,
  * deduplicated. *ids is owned (free).  ST_SPEC with file and line. */
 NODISCARD enum status format_ids_read(const char *path, uint64_t **ids, size_t *n, struct err *err);
