@@ -135,6 +135,43 @@ static bool at_zero(struct ew *c, double x, double *y)
     }
 }
 
+/* Where the function lies within a relative 2^-60 of a double, strictly on one side of it.  Inputs
+ * and attributes may be midpoints of a narrower format, and then no precision would settle the
+ * side; otherwise no midpoint (of at most 54 bits) lies that near. */
+static bool near_double(const struct ew *c, double x, double *y)
+{
+    double limit = x, toward = -0x1p-60; /* away from zero if positive */
+    bool near = false;
+    switch (c->fn) {
+    case EW_GELU_ERF:
+    case EW_GELU_TANH:
+        near = x > 12;
+        break;
+    case EW_QUICK_GELU:
+    case EW_SILU:
+    case EW_MISH:
+        near = x > 45;
+        break;
+    case EW_SOFTPLUS:
+        near = c->p[0] * x > 45;
+        toward = 0x1p-60;
+        break;
+    case EW_ELU:
+        near = x < -45;
+        limit = -c->p[0];
+        break;
+    case EW_CELU:
+        near = x / c->p[0] < -45;
+        limit = -c->p[0];
+        break;
+    default:
+        break;
+    }
+    if (near)
+        *y = cr_round_pair(c->fmt, limit, limit * toward);
+    return near;
+}
+
 static double clamp(double x, double low, double high)
 {
     return x < low ? low : x > high ? high : x;
@@ -192,7 +229,7 @@ static bool exact_case(struct ew *c, double x, double *y)
         break;
     }
     *y = is_x ? cr_fmt_round(f, x) : copysign(0.0, real_sign(c, x));
-    return is_x || decay(c, x) < -1500;
+    return is_x || decay(c, x) < -1500 || near_double(c, x, y);
 }
 
 /* ---- double --------------------------------------------------------------------------------- */
