@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The main job: evaluate, reduce, judge, emit, for each block of a spec. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "driver/driver_internal.h"
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+struct places {
+    char *out, *work; /* of the run */
+};
+
+static char *without_slash(const char *path)
+{
+    char *copy = str_dup(path);
+    for (size_t n = copy == NULL ? 0 : strlen(copy); n > 1 && copy[n - 1] == '/'; n--)
+        copy[n - 1] = '\0';
+    return copy;
+}
+
+static enum status places_make(const struct driver_opts *o, struct places *p, struct err *err)
+{
+    *p = (struct places){0};
+    if (o->out == NULL)
+        return err_set(err, ST_USAGE, "compile: --out DIR is missing");
+    p->out = without_slash(o->out);
+    if (p->out != NULL)
+        p->work = o->work != NULL ? without_slash(o->work) : str_printf("%s.work", p->out);
+    if (p->out == NULL || p->work == NULL)
+        return err_nomem(err, 1);
+    if (strcmp(p->out, p->work) == 0)
+        return err_set(err, ST_USAGE, "compile: --out and --work are the same folder, %s", p->out);
+    return ST_OK;
+}
+
+static void places_free(struct places *p)
+{
+    free(p->out);
+    free(p->work);
+}
+
+/* ---- what is current ------------------------------------------------------------------------- */
+
+enum status driver_inputs_digest(const struct driver_job *job, const struct driver_block *b,
+                                 const struct driver_totals *t, char hex[SHA256_HEX_SIZE],
+                                 struct err *err)
+{
+    struct bytes text = {0};
+    char a[32], r[32];
+    bytes_printf(&text, "block %s\nrows %llu\nvocab %llu\nrows_in_checkpoint %llu\n",
+                 b->graph->name, (unsigned long long)b->n_rows,
+                 (unsigned long long)job->spec->vocab,
+                 (unsigned long long)b->graph->rows_in_checkpoint);
+    bytes_printf(&text, "tolerance %s %s\nstorage %d\n",
+                 str_double(job->spec->tolerance_absolute, a, sizeof a),
+                 str_double(job->spec->tolerance_relative, r, sizeof r), (int)job->spec->storage);
+    bytes_printf(&text, "source %llu %llu %llu %llu\n", (unsigned long long)b->source.logical_bytes,
+                 (unsigned long long)b->source.unique_bytes,
+                 (unsigned long long)b->source.retained_logical_bytes,
+                 (unsigned long long)b->source.retained_unique_bytes);
+    if (job->ids != NULL) {
+        struct digest d = digest_of(job->ids, job->n_ids * sizeof *job->ids);
+        char id_hex[DIGEST_HEX_SIZE];
+        bytes_printf(&text, "ids %s\n", digest_hex(&d, id_hex));
+    }
+    for (uint64_t u = 0; u < t->n_units; u++)
+        bytes_printf(&text, "%s\n", t->fingerprints[u]);
+    enum status st =
+        text.failed ? err_nomem(err, text.size) : sha256_of(text.data, text.size, hex, err);
+    bytes_free(&text);
+    return st;
+}
+
+bool driver_recipe_is_current(const char *out, const char *inputs_hex)
+{
+    char *path = path_join(out, LOOKUP_RECIPE_FILE);
+    bool there = path != NULL && file_exists(path), current = false;
+    free(path);
+    if (!there)
+        return false;
+    struct tokentab_open_opts opts = {.flags = TOKENTAB_OPEN_VERIFY | TOKENTAB_OPEN_REQUIRE_SEAL};
+    struct tokentab_recipe *recipe = NULL;
+    if (tokentab_open(out, &opts, &recipe, NULL) == TOKENTAB_OK) {
+        const struct format_recipe *r = lookup_recipe(recipe);
+        for (size_t i = 0; i < r->n_provenance; i++)
+            current = current || (strcmp(r->provenance[i].name, "inputs") == 0 &&
+                                  strcmp(r->provenance[i].value, inputs_hex) == 0);
+    }
+    tokentab_close(&recipe);
+    return current;
+}
+
+/* ---- one block ------------------------------------------------------------------------------- */
+
+struct block_run {
+    struct driver_context *ctx;
+    struct driver_job *job;
+    struct driver_block *b;
+    const char *out, *work; /* of the block; work is its store's folder */
+    struct shard_store *store;
+    struct driver_totals totals;
+    struct driver_layout layout;
+    struct driver_verdict verdict;
+    bool unchanged;
+    double seconds;
+};
+
+static enum status write_report(const struct block_run *r, const struct bytes *report,
+                                struct err *err)
+{
+    char *path = path_join(r->work, "report.json");
+    enum status st =
+        path == NULL ? err_nomem(err, 1) : file_publish(path, report->data, report->size, err);
+    free(path);
+    return st;
+}
+
+static enum status write_tables_file(const struct block_run *r, struct err *err)
+{
+    size_t n_outputs = r->b->graph->n_tables, n = r->b->n_routes * n_outputs;
+    void *tables = NULL, *names = NULL;
+    enum status st = mem_calloc(n, sizeof(struct format_shard_table), &tables, err);
+    if (st == ST_OK)
+        st = mem_calloc(r->b->n_routes, 32, &names, err);
+    for (size_t i = 0; i < n && st == ST_OK; i++) {
+        const struct graph_output *o = &r->b->graph->tables[i % n_outputs];
+        char *route = (char *)names + (i / n_outputs) * 32;
+        driver_route_name(i / n_outputs, route, 32);
+        ((struct format_shard_table *)tables)[i] = (struct format_shard_table){
+            .route = route, .output = o->name, .dtype = o->dtype, .width = o->width};
+    }
+    if (st == ST_OK)
+        st = shard_store_virtual(r->store, &r->b->grid, tables, n, err);
+    free(tables);
+    free(names);
+    return st;
+}
+
+/* A policy refusal writes its report and keeps its status. */
+static enum status refuse(const struct block_run *r, enum status st, struct err *err)
+{
+    if (st != ST_NONFINITE && st != ST_POSITIONS && st != ST_STRUCTURE)
+        return st;
+    if (comm_rank(r->ctx->comm) != 0)
+        return st;
+    struct bytes report = {0};
+    struct err ignored = {0};
+    if (driver_report_refused(r->job, r->b, err, &report, &ignored) != ST_OK ||
+        file_make_dirs(r->work, &ignored) != ST_OK || write_report(r, &report, &ignored) != ST_OK)
+        log_warn("report.json: %s", ignored.message);
+    bytes_free(&report);
+    return st;
+}
+
+/* Judge and publish; *report is rank 0's.  Collective. */
+static enum status judge_and_emit(struct block_run *r, struct bytes *report, struct err *err)
+{
+    struct comm *comm = r->ctx->comm;
+    bool root = comm_rank(comm) == 0;
+    char inputs[SHA256_HEX_SIZE] = "";
+    enum status st = ST_OK;
+    uint64_t verdict = ST_OK;
+    if (root) {
+        driver_verdict_make(r->job, r->b, &r->totals, &r->layout, &r->verdict);
+        verdict = (uint64_t)r->verdict.st;
+        st = driver_report_make(r->job, r->b, &r->totals, &r->layout, &r->verdict, r->store, report,
+                                err);
+        if (st == ST_OK)
+            st = write_report(r, report, err);
+        if (st == ST_OK)
+            st = driver_inputs_digest(r->job, r->b, &r->totals, inputs, err);
+        if (st == ST_OK && r->verdict.st == ST_OK)
+            r->unchanged = driver_recipe_is_current(r->out, inputs);
+        bytes_put_u8(report, '\0');
+        if (st == ST_OK && report->failed)
+            st = err_nomem(err, report->size);
+    }
+    TRY(comm_agree(comm, st, err));
+    verdict = comm_max_u64_all(comm, verdict);
+    r->verdict.st = (enum status)verdict;
+    r->unchanged = comm_max_u64_all(comm, r->unchanged) != 0;
+    if (r->verdict.st != ST_OK)
+        return err_set(err, r->verdict.st, "block %s: %s: %s", r->b->graph->name,
+                       driver_status_word(r->verdict.st), r->verdict.reason);
+    if (r->unchanged)
+        return ST_OK;
+    return driver_emit_all(comm, r->job, r->b, r->store, &r->layout, &r->verdict, &r->totals,
+                           r->out, r->ctx->opts, (const char *)report->data, err);
+}
+
+static enum status run_block(struct block_run *r, struct err *err)
+{
+    struct comm *comm = r->ctx->comm;
+    const struct driver_opts *o = r->ctx->opts;
+    bool root = comm_rank(comm) == 0;
+    struct bytes report = {0};
+    enum status st = comm_agree(comm, driver_block_prepare(r->job, r->b, err), err);
+    if (st != ST_OK)
+        return refuse(r, st, err);
+    if (root)
+        st = driver_totals_make(r->b, &r->totals, err);
+    TRY(comm_agree(comm, st, err));
+    st = driver_schedule_all(comm, r->b, r->store, o, &r->totals, err);
+    if (st != ST_OK)
+        return refuse(r, st, err);
+    if (o->task_count > 0)
+        return ST_OK; /* a task of an array only fills the store */
+    st = shard_store_refresh(r->store, err);
+    if (st == ST_OK && root)
+        st = write_tables_file(r, err);
+    TRY(comm_agree(comm, st, err));
+    TRY(driver_reduce_all(comm, r->b, r->store, &r->totals, &r->layout, err));
+    st = judge_and_emit(r, &report, err);
+    bytes_free(&report);
+    return st;
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static void result_text(struct block_run *r, enum status st, const struct err *err)
+{
+    struct bytes *out = &r->ctx->result;
+    char before[32], after[32];
+    const char *name = r->b->graph->name;
+    if (r->ctx->opts->task_count > 0 && st == ST_OK) {
+        bytes_printf(out, "%s: part %llu of %llu stored\n", name,
+                     (unsigned long long)r->ctx->opts->task_index,
+                     (unsigned long long)r->ctx->opts->task_count);
+        return;
+    }
+    bytes_printf(out, "%s: %s\n", name, driver_status_word(st));
+    if (st != ST_OK && r->verdict.st == ST_OK) {
+        bytes_printf(out, "  %s\n", err->message);
+        return;
+    }
+    if (r->verdict.reason[0] != '\0')
+        bytes_printf(out, "  %s\n", r->verdict.reason);
+    bytes_printf(out, "  tokens %llu, units %llu (%llu reused), tables %zu distinct of %zu\n",
+                 (unsigned long long)r->b->n_rows, (unsigned long long)r->totals.n_units,
+                 (unsigned long long)r->totals.units_reused, r->layout.n_tables,
+                 r->layout.n_sources);
+    bytes_printf(out, "  bytes before %llu (%s), after %llu (%s): %s\n",
+                 (unsigned long long)r->verdict.logical_before,
+                 str_bytes(r->verdict.logical_before, before, sizeof before),
+                 (unsigned long long)r->verdict.logical_after,
+                 str_bytes(r->verdict.logical_after, after, sizeof after),
+                 r->verdict.shrinks ? "shrinks" : "does not shrink");
+    if (st == ST_OK)
+        bytes_printf(out, "  recipe %s%s\n", r->out, r->unchanged ? " (unchanged)" : "");
+}
+
+static void result_json(const struct block_run *r, enum status st, const struct err *err,
+                        struct format_writer *w)
+{
+    format_write_object(w, NULL);
+    format_write_string(w, "block", r->b->graph->name);
+    format_write_string(w, "status", driver_status_word(st));
+    format_write_u64(w, "exit_code", (uint64_t)status_exit_code(st));
+    if (st != ST_OK)
+        format_write_string(w, "reason",
+                            r->verdict.reason[0] != '\0' ? r->verdict.reason : err->message);
+    format_write_u64(w, "tokens", r->b->n_rows);
+    format_write_u64(w, "units", r->totals.n_units);
+    format_write_u64(w, "units_reused", r->totals.units_reused);
+    format_write_u64(w, "units_evaluated", r->totals.units_evaluated);
+    format_write_u64(w, "distinct_tables", r->layout.n_tables);
+    format_write_u64(w, "full_compares", r->layout.compares);
+    format_write_u64(w, "logical_before", r->verdict.logical_before);
+    format_write_u64(w, "logical_after", r->verdict.logical_after);
+    format_write_u64(w, "unique_before", r->verdict.unique_before);
+    format_write_u64(w, "unique_after", r->verdict.unique_after);
+    format_write_bool(w, "shrinks", r->verdict.shrinks);
+    format_write_bool(w, "unchanged", r->unchanged);
+    format_write_string(w, "recipe", r->out);
+    format_write_string(w, "work", r->work);
+    format_write_double(w, "seconds", r->seconds);
+    format_write_end_object(w);
+}
+
+/* WORK/run.json: what promises nothing. */
+static void write_run_file(const struct block_run *r, enum status st, const struct err *err)
+{
+    struct format_writer w = {.pretty = true};
+    struct err ignored = {0};
+    char cpu[KERNELS_FLAGS_SIZE];
+    char *path = path_join(r->work, "run.json");
+    kernels_cpu_text(cpu, sizeof cpu);
+    format_write_object(&w, NULL);
+    format_write_u64(&w, "schema_version", DRIVER_JSON_SCHEMA);
+    format_write_string(&w, "version", DRIVER_VERSION);
+    format_write_u64(&w, "ranks", (uint64_t)comm_size(r->ctx->comm));
+    format_write_string(&w, "host", comm_host(r->ctx->comm));
+    format_write_string(&w, "cpu", cpu);
+    format_write_u64(&w, "shards", r->b->grid.n_shards);
+    format_write_u64(&w, "pid", (uint64_t)getpid());
+    format_write_array(&w, "blocks");
+    result_json(r, st, err, &w);
+    format_write_end_array(&w);
+    format_write_end_object(&w);
+    format_write_finish(&w);
+    if (path != NULL && !w.out.failed &&
+        file_publish(path, w.out.data, w.out.size, &ignored) != ST_OK)
+        log_warn("run.json: %s", ignored.message);
+    bytes_free(&w.out);
+    free(path);
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+/* Rank 0 holds the gate; the others their rank's lock, so that a new run waits for dying ranks too.
+ */
+static enum status lock_all(struct driver_context *ctx, const char *work, struct shard_lock **lock,
+                            struct err *err)
+{
+    const struct driver_opts *o = ctx->opts;
+    bool root = comm_rank(ctx->comm) == 0;
+    enum status st = ST_OK;
+    if (root) {
+        st = file_make_dirs(work, err);
+        if (st == ST_OK)
+            st = shard_lock_take(work, o->task_count > 0 ? SHARD_LOCK_TASK : SHARD_LOCK_GATE,
+                                 (uint32_t)o->task_index, o->lock_wait_s, lock, err);
+    }
+    TRY(comm_agree(ctx->comm, st, err));
+    if (!root && o->task_count == 0)
+        st = shard_lock_take(work, SHARD_LOCK_RANK, (uint32_t)comm_rank(ctx->comm), o->lock_wait_s,
+                             lock, err);
+    return comm_agree(ctx->comm, st, err);
+}
+
+/* Policy outcomes of one block do not keep the others from being compiled. */
+static bool is_outcome(enum status st)
+{
+    return st == ST_TOLERANCE || st == ST_DECISION || st == ST_STORAGE || st == ST_NONFINITE ||
+           st == ST_POSITIONS;
+}
+
+static enum status one_block(struct driver_context *ctx, struct driver_job *job, size_t i,
+                             const struct places *p, struct format_writer *json, struct err *err)
+{
+    struct block_run r = {.ctx = ctx, .job = job, .b = &job->blocks[i]};
+    double start = clock_s();
+    const char *name = r.b->graph->name;
+    char *out = job->n_blocks > 1 ? path_join(p->out, name) : str_dup(p->out);
+    char *work = path_join(p->work, name);
+    r.out = out;
+    r.work = work;
+    bool clean = comm_rank(ctx->comm) == 0 && ctx->opts->task_count == 0;
+    enum status st = out == NULL || work == NULL ? err_nomem(err, 1) : ST_OK;
+    if (st == ST_OK && clean)
+        st = shard_store_open(p->work, name, true, &r.store, err);
+    st = comm_agree(ctx->comm, st, err);
+    if (st == ST_OK && r.store == NULL)
+        st = shard_store_open(p->work, name, false, &r.store, err);
+    st = comm_agree(ctx->comm, st, err);
+    if (st == ST_OK)
+        st = run_block(&r, err);
+    r.seconds = clock_s() - start;
+    if (comm_rank(ctx->comm) == 0 && (st == ST_OK || is_outcome(st))) {
+        if (ctx->opts->json)
+            result_json(&r, st, err, json);
+        else
+            result_text(&r, st, err);
+        if (ctx->opts->task_count == 0)
+            write_run_file(&r, st, err);
+        log_info("%s: %llu tokens in %.2f s", name, (unsigned long long)r.b->n_rows, r.seconds);
+    }
+    driver_layout_free(&r.layout);
+    driver_totals_free(&r.totals);
+    driver_block_release(r.b);
+    shard_store_close(&r.store);
+    free(out);
+    free(work);
+    return st;
+}
+
+static enum status compile_job(struct driver_context *ctx, struct driver_job *job,
+                               const struct places *p, struct err *err)
+{
+    struct format_writer json = {.pretty = true};
+    struct err first = {0};
+    enum status st = ST_OK;
+    format_write_object(&json, NULL);
+    format_write_u64(&json, "schema_version", DRIVER_JSON_SCHEMA);
+    format_write_array(&json, "blocks");
+    for (size_t i = 0; i < job->n_blocks && (st == ST_OK || is_outcome(st)); i++) {
+        struct err one = {0};
+        st = one_block(ctx, job, i, p, &json, &one);
+        /* Numeric policy (5) outranks storage (6); anything else ends the run. */
+        if (st != ST_OK &&
+            (first.st == ST_OK || !is_outcome(st) || (first.st == ST_STORAGE && st != ST_STORAGE)))
+            first = one;
+    }
+    format_write_end_array(&json);
+    format_write_end_object(&json);
+    format_write_finish(&json);
+    if (ctx->opts->json && comm_rank(ctx->comm) == 0)
+        bytes_append(&ctx->result, json.out.data, json.out.size);
+    bytes_free(&json.out);
+    if (first.st != ST_OK)
+        *err = first;
+    return first.st;
+}
+
+/* A spec whose structure is refused leaves a report too. */
+static void report_structure(const struct places *p, const struct err *why)
+{
+    struct format_writer w = {.pretty = true};
+    struct err ignored = {0};
+    char *path = path_join(p->work, "report.json");
+    format_write_object(&w, NULL);
+    format_write_u64(&w, "schema_version", DRIVER_JSON_SCHEMA);
+    format_write_string(&w, "status", driver_status_word(why->st));
+    format_write_string(&w, "reason", why->message);
+    format_write_end_object(&w);
+    format_write_finish(&w);
+    if (path == NULL || w.out.failed || file_make_dirs(p->work, &ignored) != ST_OK ||
+        file_publish(path, w.out.data, w.out.size, &ignored) != ST_OK)
+        log_warn("report.json: %s", ignored.message);
+    bytes_free(&w.out);
+    free(path);
+}
+
+enum status driver_verb_compile(struct driver_context *ctx, struct err *err)
+{
+    struct driver_job job = {0};
+    struct places p = {0};
+    struct shard_lock *lock = NULL;
+    bool root = comm_rank(ctx->comm) == 0;
+    driver_signals_setup();
+    TRY(comm_check_launcher(comm_size(ctx->comm), err));
+    enum status st = places_make(ctx->opts, &p, err);
+    if (st == ST_OK)
+        st = driver_job_open(ctx->opts->args[0], ctx->opts, comm_size(ctx->comm), &job, err);
+    /* The message of a bad spec is the same on all ranks; rank 0's is told without naming a rank.
+     */
+    struct err own = *err;
+    st = comm_agree(ctx->comm, st, err);
+    if (st != ST_OK && root && own.st != ST_OK)
+        *err = own;
+    if (st == ST_OK) {
+        log_info("tokentab %s, %d ranks, %s, spec %s, %zu blocks", DRIVER_VERSION,
+                 comm_size(ctx->comm), comm_library(), ctx->opts->args[0], job.n_blocks);
+        st = driver_job_kernels_all(ctx->comm, ctx->opts, &job, err);
+    } else if (root && st == ST_STRUCTURE && p.work != NULL) {
+        report_structure(&p, err);
+    }
+    if (st == ST_OK)
+        st = lock_all(ctx, p.work, &lock, err);
+    if (st == ST_OK)
+        st = compile_job(ctx, &job, &p, err);
+    shard_lock_release(&lock);
+    driver_job_close(&job);
+    places_free(&p);
+    return st;
+}

@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stage the payload (all ranks, each its own units), check the lookup on it, seal, publish. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "driver/driver_internal.h"
+
+enum { WRITE_BYTES = 8 << 20 };
+
+struct emission {
+    struct comm *comm;
+    const struct driver_job *job;
+    const struct driver_block *b;
+    struct shard_store *store;
+    const struct driver_layout *l;
+    const struct driver_verdict *v;
+    const struct driver_totals *t;
+    const char *out;
+    const struct driver_opts *opts;
+    struct format_recipe *recipe;
+    struct format_tensor_spec *specs; /* payload tensors, groups first */
+    size_t n_specs;
+    uint64_t *offsets;
+    uint64_t payload_size;
+    char *staged, *payload; /* paths */
+};
+
+/* ---- recipe ---------------------------------------------------------------------------------- */
+
+static enum status placed_list(const struct emission *e, size_t route, struct format_placed **out,
+                               struct err *err)
+{
+    size_t n = e->b->graph->n_tables;
+    void *memory = NULL;
+    TRY(mem_calloc(n, sizeof **out, &memory, err));
+    *out = memory;
+    for (size_t i = 0; i < n; i++) {
+        const struct driver_table *t = &e->l->tables[e->l->table_of[route * n + i]];
+        (*out)[i] = (struct format_placed){.name = str_dup(e->b->graph->tables[i].name),
+                                           .group = t->group,
+                                           .column = t->column,
+                                           .width = t->width};
+        if ((*out)[i].name == NULL)
+            return err_nomem(err, 1);
+    }
+    return ST_OK;
+}
+
+static enum status add_field(struct format_field **fields, size_t *n, const char *name,
+                             const char *value, struct err *err)
+{
+    struct format_field *grown = realloc(*fields, (*n + 1) * sizeof *grown);
+    if (grown == NULL)
+        return err_nomem(err, (*n + 1) * sizeof *grown);
+    *fields = grown;
+    grown[*n] = (struct format_field){.name = str_dup(name), .value = str_dup(value)};
+    (*n)++;
+    return grown[*n - 1].name == NULL || grown[*n - 1].value == NULL ? err_nomem(err, 1) : ST_OK;
+}
+
+static enum status recipe_environment(const struct emission *e, struct err *err)
+{
+    struct format_recipe *r = e->recipe;
+    if (e->job->spec->correctly_rounded)
+        return add_field(&r->environment, &r->n_environment, "evaluator", KERNELS_EVALUATOR_VERSION,
+                         err);
+    for (size_t i = 0; i < KERNELS_ENV_FIELDS; i++) {
+        char value[KERNELS_TEXT_SIZE];
+        const char *name = NULL;
+        kernels_env_field(kernels_environment(e->job->kernels), i, &name, value, sizeof value);
+        TRY(add_field(&r->environment, &r->n_environment, name, value, err));
+    }
+    return ST_OK;
+}
+
+static enum status recipe_provenance(const struct emission *e, const char *inputs, struct err *err)
+{
+    struct format_recipe *r = e->recipe;
+    const struct graph *g = &e->b->graph->graph;
+    TRY(add_field(&r->provenance, &r->n_provenance, "inputs", inputs, err));
+    for (size_t i = 0; i < g->n_weights; i++) {
+        char hex[DIGEST_HEX_SIZE], name[48];
+        if (e->b->weights.data[i] == NULL)
+            continue;
+        snprintf(name, sizeof name, "weight.%zu", i);
+        TRY(add_field(&r->provenance, &r->n_provenance, name,
+                      digest_hex(&e->b->weights.digests[i], hex), err));
+    }
+    return ST_OK;
+}
+
+static enum status recipe_thresholds(const struct emission *e, struct err *err)
+{
+    struct format_recipe *r = e->recipe;
+    char text[64];
+    TRY(add_field(&r->thresholds, &r->n_thresholds, "absolute",
+                  str_double(e->job->spec->tolerance_absolute, text, sizeof text), err));
+    TRY(add_field(&r->thresholds, &r->n_thresholds, "relative",
+                  str_double(e->job->spec->tolerance_relative, text, sizeof text), err));
+    for (size_t i = 0; i < e->b->graph->n_results; i++) {
+        const struct graph_output *o = &e->b->graph->results[i];
+        if (o->decision_top_k == 0)
+            continue;
+        char name[300];
+        snprintf(name, sizeof name, "decision.%s", o->name);
+        snprintf(text, sizeof text, "top_k %u%s", (unsigned)o->decision_top_k,
+                 o->decision_softmax ? " softmax" : "");
+        TRY(add_field(&r->thresholds, &r->n_thresholds, name, text, err));
+    }
+    return ST_OK;
+}
+
+static enum status recipe_skeleton(struct emission *e, struct err *err)
+{
+    const struct format_spec *spec = e->job->spec;
+    void *memory = NULL;
+    TRY(mem_calloc(1, sizeof *e->recipe, &memory, err));
+    struct format_recipe *r = e->recipe = memory;
+    const enum format_recipe_kind kinds[] = {RECIPE_LOOKUP, RECIPE_FANOUT, RECIPE_PROJECTED};
+    r->kind = kinds[e->b->graph->kind];
+    r->version = spec->n_profiles > 0 ? 2 : 1;
+    r->block = str_dup(e->b->graph->name);
+    r->rows_in_checkpoint = e->b->graph->rows_in_checkpoint;
+    r->num_embeddings = e->job->ids == NULL ? e->b->n_rows
+                        : spec->vocab > 0   ? spec->vocab
+                                            : r->rows_in_checkpoint;
+    r->has_ids = e->job->ids != NULL;
+    TRY(mem_calloc(e->l->n_groups, sizeof *r->groups, &memory, err));
+    r->groups = memory;
+    r->n_groups = e->l->n_groups;
+    memcpy(r->groups, e->l->groups, e->l->n_groups * sizeof *r->groups);
+    r->n_outputs = e->b->graph->n_tables;
+    TRY(placed_list(e, 0, &r->outputs, err));
+    TRY(mem_calloc(spec->n_profiles, sizeof *r->profiles, &memory, err));
+    r->profiles = memory;
+    r->n_profiles = spec->n_profiles;
+    for (size_t i = 0; i < spec->n_profiles; i++) {
+        r->profiles[i].max_rows = spec->profiles[i].max_rows;
+        r->profiles[i].evaluation_rows = spec->profiles[i].evaluation_rows;
+        TRY(placed_list(e, i + 1, &r->profiles[i].outputs, err));
+    }
+    r->may_grow = spec->storage == STORAGE_MAY_GROW;
+    r->arithmetic = str_dup(spec->correctly_rounded ? "correctly_rounded" : "library");
+    if (r->kind == RECIPE_PROJECTED) {
+        r->has_bias = e->b->graph->bias_weight >= 0;
+        r->bias_dtype = e->b->graph->tables[0].dtype;
+        r->retain_projection = e->b->graph->retain_projection;
+        const struct graph_node *norm = &e->b->graph->graph.nodes[e->b->graph->tables[1].node];
+        r->normalize_eps = norm->numbers[NUM_EPS];
+    }
+    if (r->block == NULL || r->arithmetic == NULL)
+        return err_nomem(err, 1);
+    return recipe_environment(e, err);
+}
+
+/* Groups carry rows, width, dtype; the payload's shape follows from the recipe alone. */
+static enum status payload_layout(struct emission *e, struct bytes *header, struct err *err)
+{
+    void *memory = NULL;
+    TRY(format_recipe_tensors(e->recipe, &e->specs, &e->n_specs, err));
+    TRY(mem_calloc(e->n_specs, sizeof *e->offsets, &memory, err));
+    e->offsets = memory;
+    TRY(format_safetensors_header(e->specs, e->n_specs, NULL, header, e->offsets, &e->payload_size,
+                                  err));
+    return ST_OK;
+}
+
+/* ---- payload --------------------------------------------------------------------------------- */
+
+/* Rows [first, first + n) of a group, its tables' columns side by side. */
+static enum status group_rows(const struct emission *e, struct driver_unit_reader *reader,
+                              uint32_t group, uint64_t first, uint64_t n, char *columns, char *rows,
+                              struct err *err)
+{
+    size_t size = dtype_size(e->l->groups[group].dtype), n_tables = e->b->graph->n_tables;
+    size_t row_bytes = (size_t)e->l->groups[group].width * size;
+    for (size_t i = 0; i < e->l->n_tables; i++) {
+        const struct driver_table *t = &e->l->tables[i];
+        size_t width_bytes = (size_t)t->width * size;
+        if (t->group != group)
+            continue;
+        TRY(driver_unit_reader_rows(reader, t->source / n_tables, t->source % n_tables, first, n,
+                                    columns, err));
+        for (uint64_t row = 0; row < n; row++)
+            memcpy(rows + row * row_bytes + (size_t)t->column * size, columns + row * width_bytes,
+                   width_bytes);
+    }
+    return ST_OK;
+}
+
+static enum status write_group_unit(const struct emission *e, struct driver_unit_reader *reader,
+                                    int fd, uint32_t group, uint64_t unit, char *buffer,
+                                    struct err *err)
+{
+    size_t row_bytes = (size_t)e->l->groups[group].width * dtype_size(e->l->groups[group].dtype);
+    uint64_t first = 0, count = 0, step = max_u64(1, WRITE_BYTES / row_bytes);
+    shard_grid_rows(&e->b->grid, unit, &first, &count);
+    if (e->l->groups[group].rows == 1 && e->b->n_rows > 1) {
+        if (unit != 0)
+            return ST_OK;
+        count = 1;
+    }
+    for (uint64_t at = 0; at < count; at += step) {
+        uint64_t n = min_u64(step, count - at);
+        char *rows = buffer + (size_t)step * row_bytes;
+        TRY(driver_check_stop(err));
+        TRY(group_rows(e, reader, group, first + at, n, buffer, rows, err));
+        TRY(file_write_at(fd, e->staged, e->offsets[group] + (first + at) * row_bytes, rows,
+                          (size_t)n * row_bytes, err));
+    }
+    return ST_OK;
+}
+
+static enum status write_my_units(const struct emission *e, struct err *err)
+{
+    struct driver_unit_reader reader = {.block = e->b, .store = e->store};
+    size_t largest = WRITE_BYTES;
+    for (size_t g = 0; g < e->l->n_groups; g++) {
+        size_t row = (size_t)e->l->groups[g].width * dtype_size(e->l->groups[g].dtype);
+        largest = row > largest ? row : largest;
+    }
+    void *buffer = NULL;
+    int fd = open(e->staged, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_set(err, ST_IO, "%s: %s", e->staged, strerror(errno));
+    enum status st = mem_alloc(2, largest, &buffer, err);
+    uint64_t size = (uint64_t)comm_size(e->comm), rank = (uint64_t)comm_rank(e->comm);
+    for (uint64_t u = rank; u < e->b->grid.n_units && st == ST_OK; u += size)
+        for (uint32_t g = 0; g < e->l->n_groups && st == ST_OK; g++)
+            st = write_group_unit(e, &reader, fd, g, u, buffer, err);
+    driver_unit_reader_close(&reader);
+    free(buffer);
+    if (fsync(fd) != 0 && st == ST_OK)
+        st = err_set(err, ST_IO, "%s: fsync: %s", e->staged, strerror(errno));
+    if (close(fd) != 0 && st == ST_OK)
+        st = err_set(err, ST_IO, "%s: close: %s", e->staged, strerror(errno));
+    return st;
+}
+
+/* Tensors behind the groups: id list, bias, retained projection.  Rank 0. */
+static enum status write_extras(const struct emission *e, int fd, struct err *err)
+{
+    const struct graph_block *g = e->b->graph;
+    for (size_t i = e->l->n_groups; i < e->n_specs; i++) {
+        const void *data = NULL;
+        size_t size = dtype_size(e->specs[i].dtype);
+        for (unsigned d = 0; d < e->specs[i].rank; d++)
+            size *= (size_t)e->specs[i].shape[d];
+        if (strcmp(e->specs[i].name, "ids") == 0) {
+            data = e->job->ids; /* below 2^63, so the same bytes as int64 */
+        } else if (strcmp(e->specs[i].name, "bias") == 0) {
+            data = e->b->weights.data[g->bias_weight];
+        } else if (strcmp(e->specs[i].name, "projection") == 0) {
+            const struct graph_node *linear = &g->graph.nodes[g->tables[0].node];
+            data = e->b->weights.data[linear->weights[ROLE_WEIGHT]];
+        }
+        if (data == NULL)
+            return err_set(err, ST_INTERNAL, "payload tensor %s has no source", e->specs[i].name);
+        TRY(file_write_at(fd, e->staged, e->offsets[i], data, size, err));
+    }
+    return ST_OK;
+}
+
+/* Make the staged file at its full size, with header and small tensors.  Rank 0. */
+static enum status stage_open(const struct emission *e, const struct bytes *header, struct err *err)
+{
+    TRY(file_make_dirs(e->out, err));
+    int fd = open(e->staged, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return err_set(err, ST_IO, "%s: %s", e->staged, strerror(errno));
+    enum status st = ST_OK;
+    if (ftruncate(fd, (off_t)e->payload_size) != 0)
+        st = err_set(err, ST_IO, "%s: %llu bytes: %s", e->staged,
+                     (unsigned long long)e->payload_size, strerror(errno));
+    if (st == ST_OK)
+        st = file_write_at(fd, e->staged, 0, header->data, header->size, err);
+    if (st == ST_OK)
+        st = write_extras(e, fd, err);
+    if (close(fd) != 0 && st == ST_OK)
+        st = err_set(err, ST_IO, "%s: close: %s", e->staged, strerror(errno));
+    return st;
+}
+
+/* Test hook: one bit of one row, "route:table:row:column:bit". */
+static enum status damage_staged(const struct emission *e, const char *path, struct err *err)
+{
+    const char *text = fault_value("TOKENTAB_DAMAGE_PAYLOAD");
+    unsigned long long at[5];
+    if (text == NULL ||
+        sscanf(text, "%llu:%llu:%llu:%llu:%llu", &at[0], &at[1], &at[2], &at[3], &at[4]) != 5)
+        return ST_OK;
+    size_t source = (size_t)(at[0] * e->b->graph->n_tables + at[1]);
+    const struct driver_table *t = &e->l->tables[e->l->table_of[source]];
+    size_t size = dtype_size(t->dtype);
+    uint64_t row = t->rows == 1 ? 0 : at[2];
+    uint64_t offset = e->offsets[t->group] +
+                      (row * e->l->groups[t->group].width + t->column + at[3]) * size + at[4] / 8;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return err_set(err, ST_IO, "%s: %s", path, strerror(errno));
+    uint8_t byte = 0;
+    enum status st = file_read_at(fd, path, offset, &byte, 1, err);
+    byte = (uint8_t)(byte ^ (1u << (at[4] % 8)));
+    if (st == ST_OK)
+        st = file_write_at(fd, path, offset, &byte, 1, err);
+    close(fd);
+    return st;
+}
+
+/* ---- sealing --------------------------------------------------------------------------------- */
+
+static char *text_of(struct format_writer *w)
+{
+    format_write_finish(w);
+    bytes_put_u8(&w->out, '\0');
+    if (w->out.failed) {
+        bytes_free(&w->out);
+        return NULL;
+    }
+    w->out.data[w->out.size - 2] = '\0'; /* the final newline */
+    return (char *)w->out.data;
+}
+
+static char *validation_json(const struct emission *e)
+{
+    struct format_writer w = {0};
+    format_write_object(&w, NULL);
+    format_write_string(&w, "status", e->v->status_text);
+    format_write_u64(&w, "tokens", e->b->n_rows);
+    format_write_u64(&w, "execution_classes", worker_n_classes(e->b->worker));
+    /* What the library's kernels gave belongs to a machine; correctly rounded recipes do not. */
+    if (!e->job->spec->correctly_rounded) {
+        format_write_array(&w, "outputs");
+        for (size_t o = 0; o < e->b->graph->n_results; o++) {
+            struct worker_stat all = {0};
+            for (size_t c = 0; c < worker_n_classes(e->b->worker); c++)
+                for (size_t r = 0; r < e->b->n_routes; r++)
+                    worker_stat_merge(&all, &e->t->stats[worker_stat_index(e->b->worker, c, o, r)]);
+            format_write_object(&w, NULL);
+            format_write_string(&w, "name", e->b->graph->results[o].name);
+            format_write_bool(&w, "exact", all.unequal == 0);
+            format_write_bool(&w, "bitwise", all.unequal_bytes == 0);
+            format_write_double(&w, "max_abs", all.max_abs);
+            format_write_double(&w, "max_relative_l2", all.max_rel);
+            format_write_u64(&w, "max_ulp", all.max_ulp);
+            format_write_end_object(&w);
+        }
+        format_write_end_array(&w);
+    }
+    format_write_end_object(&w);
+    return text_of(&w);
+}
+
+static char *storage_json(const struct emission *e)
+{
+    struct format_writer w = {0};
+    format_write_object(&w, NULL);
+    format_write_u64(&w, "logical_before", e->v->logical_before);
+    format_write_u64(&w, "logical_after", e->v->logical_after);
+    format_write_u64(&w, "unique_before", e->v->unique_before);
+    format_write_u64(&w, "unique_after", e->v->unique_after);
+    format_write_bool(&w, "shrinks", e->v->shrinks);
+    format_write_end_object(&w);
+    return text_of(&w);
+}
+
+/* Name the payload by its digest and write the staged recipe beside it.  Rank 0. */
+static enum status seal(struct emission *e, struct err *err)
+{
+    struct format_recipe *r = e->recipe;
+    char sha256[SHA256_HEX_SIZE], inputs[SHA256_HEX_SIZE], seal_hex[SHA256_HEX_SIZE];
+    TRY(file_digests(e->staged, sha256, NULL, &r->payload_bytes, err));
+    r->payload_sha256 = str_dup(sha256);
+    r->payload_file = str_printf("tables-%.16s.safetensors", sha256);
+    if (r->payload_sha256 == NULL || r->payload_file == NULL)
+        return err_nomem(err, 1);
+    e->payload = path_join(e->out, r->payload_file);
+    if (e->payload == NULL)
+        return err_nomem(err, 1);
+    TRY(damage_staged(e, e->staged, err));
+    TRY(file_rename(e->staged, e->payload, err));
+    TRY(driver_inputs_digest(e->job, e->b, e->t, inputs, err));
+    TRY(recipe_provenance(e, inputs, err));
+    TRY(recipe_thresholds(e, err));
+    r->validation_json = validation_json(e);
+    r->storage_json = storage_json(e);
+    if (r->validation_json == NULL || r->storage_json == NULL)
+        return err_nomem(err, 1);
+    TRY(format_recipe_seal(r, seal_hex, err));
+    r->seal = str_dup(seal_hex);
+    struct bytes text = {0};
+    char *path = path_join(e->out, LOOKUP_STAGED_FILE);
+    enum status st = path == NULL || r->seal == NULL ? err_nomem(err, 1) : ST_OK;
+    if (st == ST_OK)
+        st = format_recipe_encode(r, &text, err);
+    if (st == ST_OK)
+        st = file_publish(path, text.data, text.size, err);
+    bytes_free(&text);
+    free(path);
+    return st;
+}
+
+/* ---- checking and publishing ----------------------------------------------------------------- */
+
+static enum status emission_tick(void *ctx, struct err *err)
+{
+    (void)ctx;
+    return driver_check_stop(err);
+}
+
+/* Each rank checks the lookup on its share of the rows, a unit's window at a time. */
+static enum status check_my_layouts(const struct emission *e, struct err *err)
+{
+    struct tokentab_open_opts opts = {.flags = TOKENTAB_OPEN_STAGED | TOKENTAB_OPEN_REQUIRE_SEAL};
+    struct tokentab_error lib = {0};
+    struct tokentab_recipe *recipe = NULL;
+    struct driver_unit_reader reader = {.block = e->b, .store = e->store};
+    enum tokentab_status opened = tokentab_open(e->out, &opts, &recipe, &lib);
+    if (opened != TOKENTAB_OK)
+        return err_set(err, lookup_status(opened), "staged recipe: %s", lib.message);
+    enum status st = ST_OK;
+    uint64_t size = (uint64_t)comm_size(e->comm), rank = (uint64_t)comm_rank(e->comm), checks = 0;
+    for (uint64_t u = rank; u < e->b->grid.n_units && st == ST_OK; u += size) {
+        uint64_t first = 0, count = 0;
+        shard_grid_rows(&e->b->grid, u, &first, &count);
+        st = worker_layouts_check(recipe, first, count, driver_unit_reader_rows, &reader,
+                                  emission_tick, NULL, &checks, err);
+        tokentab_trim(recipe);
+    }
+    driver_unit_reader_close(&reader);
+    tokentab_close(&recipe);
+    return st;
+}
+
+/* Payload file that the published recipe names, or NULL: it must outlive a failed replacement. */
+static char *published_payload(const char *out)
+{
+    char *path = path_join(out, LOOKUP_RECIPE_FILE), *name = NULL;
+    uint8_t *text = NULL;
+    size_t size = 0;
+    struct format_recipe *r = NULL;
+    struct err ignored = {0};
+    if (path != NULL && file_exists(path) &&
+        file_read_all(path, (size_t)1 << 30, &text, &size, &ignored) == ST_OK &&
+        format_recipe_decode(path, text, size, &r, &ignored) == ST_OK)
+        name = str_dup(r->payload_file);
+    format_recipe_free(&r);
+    free(text);
+    free(path);
+    return name;
+}
+
+/* Remove what a failed emission staged.  Rank 0. */
+static void discard(const struct emission *e)
+{
+    char *recipe = path_join(e->out, LOOKUP_STAGED_FILE), *keep = published_payload(e->out);
+    if (recipe != NULL)
+        unlink(recipe);
+    unlink(e->staged);
+    if (e->payload != NULL && (keep == NULL || strcmp(path_base(e->payload), keep) != 0))
+        unlink(e->payload);
+    free(recipe);
+    free(keep);
+}
+
+static bool is_payload_name(const char *name)
+{
+    size_t size = strlen(name);
+    return strncmp(name, "tables-", 7) == 0 &&
+           ((size > 12 && strcmp(name + size - 12, ".safetensors") == 0) ||
+            (size > 4 && strcmp(name + size - 4, ".ttz") == 0));
+}
+
+/* Delete payloads that no recipe names any more. */
+static void sweep(const struct emission *e)
+{
+    DIR *dir = opendir(e->out);
+    if (dir == NULL)
+        return;
+    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+        if (!is_payload_name(entry->d_name) || strcmp(entry->d_name, e->recipe->payload_file) == 0)
+            continue;
+        char *path = path_join(e->out, entry->d_name);
+        if (path != NULL)
+            unlink(path);
+        free(path);
+    }
+    closedir(dir);
+}
+
+static enum status publish(const struct emission *e, const char *report, struct err *err)
+{
+    char *from = path_join(e->out, LOOKUP_STAGED_FILE), *to = path_join(e->out, LOOKUP_RECIPE_FILE);
+    char *report_path = path_join(e->out, "report.json");
+    enum status st = from == NULL || to == NULL || report_path == NULL ? err_nomem(err, 1) : ST_OK;
+    if (st == ST_OK)
+        st = file_publish(report_path, report, strlen(report), err);
+    if (st == ST_OK)
+        st = file_rename(from, to, err);
+    if (st == ST_OK)
+        sweep(e);
+    free(from);
+    free(to);
+    free(report_path);
+    return st;
+}
+
+enum status driver_emit_all(struct comm *comm, const struct driver_job *job,
+                            const struct driver_block *b, struct shard_store *store,
+                            const struct driver_layout *l, const struct driver_verdict *v,
+                            const struct driver_totals *t, const char *out,
+                            const struct driver_opts *opts, const char *report, struct err *err)
+{
+    struct emission e = {.comm = comm,
+                         .job = job,
+                         .b = b,
+                         .store = store,
+                         .l = l,
+                         .v = v,
+                         .t = t,
+                         .out = out,
+                         .opts = opts};
+    struct bytes header = {0};
+    bool root = comm_rank(comm) == 0;
+    e.staged = path_join(out, "tables.staged");
+    enum status st = e.staged == NULL ? err_nomem(err, 1) : recipe_skeleton(&e, err);
+    if (st == ST_OK)
+        st = payload_layout(&e, &header, err);
+    if (st == ST_OK && root)
+        st = stage_open(&e, &header, err);
+    st = comm_agree(comm, st, err);
+    if (st == ST_OK)
+        st = comm_agree(comm, write_my_units(&e, err), err);
+    if (st == ST_OK)
+        st = comm_agree(comm, root ? seal(&e, err) : ST_OK, err);
+    if (st == ST_OK)
+        st = comm_agree(comm, check_my_layouts(&e, err), err);
+    if (st == ST_OK)
+        st = comm_agree(comm, root ? publish(&e, report, err) : ST_OK, err);
+    if (st != ST_OK && root)
+        discard(&e);
+    bytes_free(&header);
+    format_tensor_specs_free(&e.specs, e.n_specs);
+    format_recipe_free(&e.recipe);
+    free(e.offsets);
+    free(e.staged);
+    free(e.payload);
+    return st;
+}
