@@ -67,3 +67,23 @@ enum status format_packed_verify(struct format_packed *p, struct err *err)
     (void)p;
     return err_set(err, ST_FORMAT, "packed payloads are not supported");
 }
+
+enum status format_packed_plan(const struct format_recipe *r, uint64_t chunk_bytes, bool deltas,
+                               struct packed_layout **out, struct err *err)
+{
+    (void)r, (void)chunk_bytes, (void)deltas, (void)out;
+    return err_set(err, ST_FORMAT, "packed payloads are not supported");
+}
+
+void format_packed_layout_free(struct packed_layout **layout)
+{
+    *layout = NULL;
+}
+
+enum status format_packed_write(const char *path, const struct packed_layout *l,
+                                format_packed_rows_fn rows, void *ctx,
+                                struct packed_report *reports, struct err *err)
+{
+    (void)path, (void)l, (void)rows, (void)ctx, (void)reports;
+    return err_set(err, ST_FORMAT, "packed payloads are not supported");
+}
