@@ -4,7 +4,7 @@
 #include "test_cr.h"
 
 struct scratch {
-    mpfr_t x, a, b, c;
+    mpfr_t x, a, b;
 };
 
 static void sigmoid(mpfr_ptr r, mpfr_srcptr z)
@@ -36,6 +36,8 @@ static void gelu(struct scratch *s, enum elementwise fn)
     mpfr_add_ui(s->a, s->a, 1, MPFR_RNDN);
     mpfr_mul(s->a, s->a, s->x, MPFR_RNDN);
     mpfr_div_ui(s->a, s->a, 2, MPFR_RNDN);
+    if (mpfr_equal_p(s->a, s->x)) /* it lies below x at any precision */
+        mpfr_nextbelow(s->a);
 }
 
 static void softplus(mpfr_ptr r, mpfr_srcptr z)
@@ -62,6 +64,8 @@ static void elu(struct scratch *s, double alpha, double inner)
         return;
     mpfr_div_d(s->a, s->a, inner, MPFR_RNDN);
     mpfr_expm1(s->a, s->a, MPFR_RNDN);
+    if (mpfr_cmp_si(s->a, -1) == 0) /* above -1 at any precision */
+        mpfr_nextabove(s->a);
     mpfr_mul_d(s->a, s->a, alpha, MPFR_RNDN);
 }
 
@@ -172,8 +176,8 @@ static double reference(struct scratch *s, enum elementwise fn, enum dtype dt, d
 }
 
 static const double parameters[EW_COUNT][3][2] = {
-    [EW_ELU] = {{1, 0}, {0.3, 0}, {-2.5, 0}},
-    [EW_CELU] = {{1, 0}, {0.7, 0}, {-3, 0}},
+    [EW_ELU] = {{1, 0}, {0x1.01p0, 0}, {-0.3, 0}},
+    [EW_CELU] = {{0.7, 0}, {0x1.000001p0, 0}, {-3, 0}},
     [EW_LEAKY_RELU] = {{0.01, 0}, {0.1, 0}, {-0.5, 0}},
     [EW_SOFTPLUS] = {{1, 20}, {0.5, 3}, {-1.25, 20}},
     [EW_HARDTANH] = {{-1, 1}, {0.1, 0.3}, {-1e300, 1e-3}},
@@ -212,12 +216,12 @@ static void check(struct scratch *s, enum dtype dt, const double *xs, size_t n)
 
 static void scratch_open(struct scratch *s, mpfr_prec_t prec)
 {
-    mpfr_inits2(prec, s->x, s->a, s->b, s->c, (mpfr_ptr)NULL);
+    mpfr_inits2(prec, s->x, s->a, s->b, (mpfr_ptr)NULL);
 }
 
 static void scratch_close(struct scratch *s)
 {
-    mpfr_clears(s->x, s->a, s->b, s->c, (mpfr_ptr)NULL);
+    mpfr_clears(s->x, s->a, s->b, (mpfr_ptr)NULL);
 }
 
 static void test_random(void)
