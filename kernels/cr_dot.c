@@ -169,34 +169,40 @@ AVX2 static void dot2_any_avx2(const double *x, const double *w, size_t n, doubl
     fold(sl, cl, out);
 }
 
-static bool has_avx2(void)
-{
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
 #endif
 
-cr_dot2_fn cr_dot2_exact_products(void)
+static bool use_avx2(enum cr_isa isa)
 {
 #if CR_X86
-    if (has_avx2())
+    return isa == CR_ISA_BEST && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+    (void)isa;
+    return false;
+#endif
+}
+
+cr_dot2_fn cr_dot2_exact_products(enum cr_isa isa)
+{
+#if CR_X86
+    if (use_avx2(isa))
         return dot2_exact_avx2;
 #endif
     return dot2_exact_base;
 }
 
-cr_dot2_fn cr_dot2_any(void)
+cr_dot2_fn cr_dot2_any(enum cr_isa isa)
 {
 #if CR_X86
-    if (has_avx2())
+    if (use_avx2(isa))
         return dot2_any_avx2;
 #endif
     return dot2_any_base;
 }
 
-cr_check_fn cr_check_for(enum dtype dt)
+cr_check_fn cr_check_for(enum cr_isa isa, enum dtype dt)
 {
 #if CR_X86
-    if (has_avx2())
+    if (use_avx2(isa))
         return dt == DT_F32 ? check_f32_avx2 : check_half_avx2;
 #endif
     return dt == DT_F32 ? check_f32_base : check_half_base;

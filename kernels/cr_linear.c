@@ -106,8 +106,7 @@ enum status cr_linear_open(const struct kernels *k, enum dtype dt, size_t n_out,
     l->n_out = n_out;
     l->n_in = n_in;
     l->gemm = k != NULL ? kernels_gemm_run : plain_gemm;
-    l->dot2 = dt == DT_F64 ? cr_dot2_any() : cr_dot2_exact_products();
-    l->check = cr_check_for(dt);
+    cr_linear_set_isa(l, CR_ISA_BEST);
     /* Products with their errors, the bias and the lanes are the terms of the sum. */
     double g = cr_gamma((dt == DT_F64 ? F64_GAMMA_PRODUCTS : 1) * n_in + CR_DOT2_EXTRA + 2);
     l->gamma2 = g * g * (1 + 0x1p-30);
@@ -135,6 +134,12 @@ void cr_linear_close(struct cr_linear **l)
 void cr_linear_set_gemm(struct cr_linear *l, cr_gemm_fn gemm)
 {
     l->gemm = gemm;
+}
+
+void cr_linear_set_isa(struct cr_linear *l, enum cr_isa isa)
+{
+    l->dot2 = l->fmt->dt == DT_F64 ? cr_dot2_any(isa) : cr_dot2_exact_products(isa);
+    l->check = cr_check_for(isa, l->fmt->dt);
 }
 
 void cr_linear_counts(const struct cr_linear *l, uint64_t counts[3])

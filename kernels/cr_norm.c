@@ -89,7 +89,7 @@ static enum status norm_open(struct norm *c, size_t n, struct err *err)
         for (size_t i = 0; i < n; i++)
             c->g[i] = offset_weight(p, c->g[i]);
     /* n x must be exact in double. */
-    c->dot2 = p->dt == DT_F64 || n >= 1u << 29 ? NULL : cr_dot2_exact_products();
+    c->dot2 = p->dt == DT_F64 || n >= 1u << 29 ? NULL : cr_dot2_exact_products(CR_ISA_BEST);
     return ST_OK;
 }
 

@@ -130,10 +130,12 @@ static inline bool cr_round_test1(const struct cr_fmt *f, double y, double e, do
  *  |x·w - (out[0] + out[1])| <= cr_gamma(n + CR_DOT2_EXTRA)² Σ|x w|. */
 typedef void (*cr_dot2_fn)(const double *x, const double *w, size_t n, double out[2]);
 enum { CR_DOT2_EXTRA = 24 };
+/** Which compilation of the loops: what this processor can, or plain C (tests; other machines). */
+enum cr_isa { CR_ISA_BEST, CR_ISA_BASE };
 /** For factors whose products are exact in double (values of F32 and below). */
-cr_dot2_fn cr_dot2_exact_products(void);
+cr_dot2_fn cr_dot2_exact_products(enum cr_isa isa);
 /** For any doubles; underflow adds at most (8 n + 64) 2^-1074; results not finite prove nothing. */
-cr_dot2_fn cr_dot2_any(void);
+cr_dot2_fn cr_dot2_any(enum cr_isa isa);
 
 /** One row of the first step of a linear layer: y[j] = RN(c[j] + bias[j]) where provable with
  *  |c - exact| <= gx * nw[j]; undecided[j] = 1 elsewhere.  bias may be NULL. */
@@ -144,7 +146,10 @@ struct cr_check {
     double gx;
 };
 typedef void (*cr_check_fn)(const struct cr_check *p, float *y, uint8_t *undecided);
-cr_check_fn cr_check_for(enum dtype dt);
+cr_check_fn cr_check_for(enum cr_isa isa, enum dtype dt);
+
+/** Tests: the loops of another instruction set. */
+void cr_linear_set_isa(struct cr_linear *l, enum cr_isa isa);
 
 /* ---- exact accumulator ----------------------------------------------------------------------- */
 

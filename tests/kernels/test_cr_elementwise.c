@@ -395,6 +395,38 @@ static void test_refusals(void)
     CU_ASSERT_EQUAL(cr_binary(BIN_ADD, DT_F32, 3, x, x, y, &err), ST_NONFINITE);
 }
 
+/* What the fast path takes for granted of libm, with a factor of four to spare. */
+static void test_libm(void)
+{
+    static const struct {
+        const char *name;
+        double (*fn)(double);
+        int (*reference)(mpfr_ptr, mpfr_srcptr, mpfr_rnd_t);
+        double low, high;
+    } fns[] = {{"exp", exp, mpfr_exp, -700, 700},
+               {"expm1", expm1, mpfr_expm1, -40, 700},
+               {"log1p", log1p, mpfr_log1p, 0, 1},
+               {"tanh", tanh, mpfr_tanh, -20, 20},
+               {"erfc", erfc, mpfr_erfc, -6, 26}};
+    uint64_t seed = 6;
+    mpfr_t x;
+    mpfr_init2(x, 120);
+    for (size_t f = 0; f < sizeof fns / sizeof fns[0]; f++)
+        for (int i = 0; i < 3000; i++) {
+            double u = fabs(next_unit(&seed)), small = ldexp(u, -(i % 40));
+            double v = i % 2 == 0 ? fns[f].low + (fns[f].high - fns[f].low) * u : small;
+            mpfr_set_d(x, v, MPFR_RNDN);
+            fns[f].reference(x, x, MPFR_RNDN);
+            double got = fns[f].fn(v), want = mpfr_get_d(x, MPFR_RNDN);
+            mpfr_sub_d(x, x, got, MPFR_RNDN);
+            bool good = fabs(mpfr_get_d(x, MPFR_RNDN)) <= fabs(want) * 0x1p-48;
+            if (!good)
+                printf("\n  %s(%a) is %a, expected %a", fns[f].name, v, got, want);
+            CU_ASSERT_TRUE(good);
+        }
+    mpfr_clear(x);
+}
+
 static void binary_reference(mpfr_ptr r, enum binary op, mpfr_srcptr a, mpfr_srcptr b)
 {
     static int (*const fns[])(mpfr_ptr, mpfr_srcptr, mpfr_srcptr, mpfr_rnd_t) = {
@@ -436,6 +468,7 @@ int main(void)
     static const struct cr_topic topics[] = {
         {"random", test_random}, {"special", test_special},   {"beside ties", test_beside_ties},
         {"zeros", test_zeros},   {"refusals", test_refusals}, {"binary", test_binary},
+        {"libm", test_libm},
     };
     return run_topics("cr_elementwise", topics, sizeof topics / sizeof topics[0]);
 }

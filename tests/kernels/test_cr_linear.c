@@ -208,8 +208,10 @@ static void run_as(const struct layer *t, const struct kernels *k, cr_gemm_fn ge
     struct err err = {0};
     size_t width = t->dt == DT_F64 ? sizeof(double) : sizeof(float);
     CU_ASSERT_EQUAL_FATAL(cr_linear_open(k, t->dt, t->n_out, t->n_in, t->w, t->b, &l, &err), ST_OK);
-    if (gemm != NULL)
+    if (gemm != NULL) {
         cr_linear_set_gemm(l, gemm);
+        cr_linear_set_isa(l, CR_ISA_BASE);
+    }
     for (size_t i = 0; i < t->m; i += rows) {
         size_t n = t->m - i < rows ? t->m - i : rows;
         CU_ASSERT_EQUAL(cr_linear_run(l, n, (const char *)t->x + i * t->n_in * width,

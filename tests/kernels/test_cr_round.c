@@ -154,10 +154,11 @@ static void check_dot2(cr_dot2_fn dot2, enum dtype dt, size_t n, uint64_t *seed)
 static void test_dot2(void)
 {
     uint64_t seed = 4;
-    for (size_t n = 0; n <= 64; n++) {
-        check_dot2(cr_dot2_exact_products(), DT_F32, n, &seed);
-        check_dot2(cr_dot2_any(), DT_F64, n, &seed);
-    }
+    for (size_t n = 0; n <= 64; n++)
+        for (int isa = CR_ISA_BEST; isa <= CR_ISA_BASE; isa++) {
+            check_dot2(cr_dot2_exact_products((enum cr_isa)isa), DT_F32, n, &seed);
+            check_dot2(cr_dot2_any((enum cr_isa)isa), DT_F64, n, &seed);
+        }
 }
 
 /* p sqrt(num / den) + b: exact ties on both sides of even, neighbours of ties, cancellation. */
