@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Byte parity of kernels/ (library arithmetic) with PyTorch on the same OpenBLAS core.
 
-    parity.py KERNEL_TOOL [--markdown FILE] [--threads N]
+    parity.py KERNEL_TOOL [--markdown FILE] [--threads N] [--core NAME]
 
 Feeds random arrays to both and prints a table: operation, byte-equal share, worst distance in units in
 the last place.  Fails (exit 1) where a share is below what docs/numerics.md promises.  Exit 77 without
@@ -26,12 +26,14 @@ arguments = argparse.ArgumentParser()
 arguments.add_argument("tool")
 arguments.add_argument("--markdown")
 arguments.add_argument("--threads", type=int, default=1)
+arguments.add_argument("--core", help="OPENBLAS_CORETYPE of both (default: what tokentab chooses here)")
 options = arguments.parse_args()
 
 if not cpu_has("avx2", "fma"):
     print("skipped: this processor has no AVX2, so PyTorch runs other kernels")
     sys.exit(SKIP)
 CORE = "SkylakeX" if cpu_has("avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl") else "Haswell"
+CORE = options.core or CORE
 # OpenBLAS and PyTorch read these when they are loaded, so they come before the imports.
 os.environ["OPENBLAS_CORETYPE"] = CORE
 os.environ["OPENBLAS_NUM_THREADS"] = str(options.threads)
