@@ -121,13 +121,14 @@ typedef enum status (*worker_tick_fn)(void *ctx, struct err *err);
 /** What a unit gives.  Owned; worker_unit_free. */
 struct worker_unit {
     uint64_t first_row, n_rows;
-    size_t n_routes, n_tables;
+    size_t n_routes, n_tables, n_results;
     void **tables;                /* [route * n_tables + table]: [n_rows, width] stored elements */
     struct digest *table_digests; /* the same order */
     uint8_t *table_constant;      /* all rows of the unit are the same bytes */
     struct worker_stat *stats;    /* worker_n_stats */
     size_t n_stats;
-    double *double_error; /* [route * n_tables + table]: max |table - double evaluation| */
+    /** [route * n_tables + table]: max |table - double evaluation|; zeros without measure_double */
+    double *double_error;
     uint64_t distinct_embedding_rows; /* within the unit */
     /* decisions, per result with a declared one: [n_rows] each, NULL otherwise */
     double **margin;    /* [result]: smallest gap between the k-th and the next value over table and
