@@ -259,6 +259,9 @@ struct driver_verdict {
 void driver_verdict_make(const struct driver_job *job, const struct driver_block *b,
                          const struct driver_totals *t, const struct driver_layout *l,
                          struct driver_verdict *out);
+/** Numbers and decisions alone, without storage. */
+void driver_verdict_judge(const struct driver_job *job, const struct driver_block *b,
+                          const struct driver_totals *t, struct driver_verdict *out);
 /** Status word of DESIGN.md for a status. */
 const char *driver_status_word(enum status st);
 

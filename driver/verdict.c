@@ -97,14 +97,21 @@ static void judge_decisions(const struct driver_job *job, const struct driver_bl
             }
 }
 
+void driver_verdict_judge(const struct driver_job *job, const struct driver_block *b,
+                          const struct driver_totals *t, struct driver_verdict *out)
+{
+    *out = (struct driver_verdict){.st = ST_OK};
+    judge_numbers(job, b, t, out);
+    judge_decisions(job, b, t, out);
+    out->status_text = driver_status_word(out->st);
+}
+
 void driver_verdict_make(const struct driver_job *job, const struct driver_block *b,
                          const struct driver_totals *t, const struct driver_layout *l,
                          struct driver_verdict *out)
 {
-    *out = (struct driver_verdict){.st = ST_OK};
+    driver_verdict_judge(job, b, t, out);
     count_bytes(job, b, l, out);
-    judge_numbers(job, b, t, out);
-    judge_decisions(job, b, t, out);
     if (out->st == ST_OK && !out->shrinks && job->spec->storage == STORAGE_MUST_SHRINK) {
         out->st = ST_STORAGE;
         snprintf(out->reason, sizeof out->reason,

@@ -46,8 +46,8 @@ const struct format_tensor *format_checkpoint_tensor(const struct format_checkpo
 /** Warnings gathered while opening (stray files, total_size): count and text. */
 size_t format_checkpoint_warnings(const struct format_checkpoint *c);
 const char *format_checkpoint_warning(const struct format_checkpoint *c, size_t i);
-/** `vocab_size` of the config.json beside the checkpoint (N20: often not the table's rows).  False if
- *  there is none. */
+/** `vocab_size` of the config.json beside the checkpoint (N20: often not the table's rows).  False
+ * if there is none. */
 NODISCARD bool format_checkpoint_vocab_size(const struct format_checkpoint *c, uint64_t *out);
 
 /* ---- spec ---------------------------------------------------------------------------------- */
@@ -97,6 +97,11 @@ NODISCARD enum status format_spec_resolve(struct format_spec *s, graph_tensor_fn
  * in *out where the spec has none.  Free with graph_model_free.  ST_SPEC, ST_NOMEM. */
 NODISCARD enum status format_spec_graph(const struct format_spec *s, struct graph_model **out,
                                         struct err *err);
+/** Write a copy of a spec with these row-count profiles (paths inside it stay as they are, relative to the
+ *  copy's folder).  Staged, renamed.  ST_FORMAT, ST_IO, ST_NOMEM. */
+NODISCARD enum status format_spec_with_profiles(const char *spec_path,
+                                                const struct format_row_profile *profiles, size_t n,
+                                                const char *out_path, struct err *err);
 /** Ids of an `ids` file: one id or inclusive range "a-b" a line, '#' comments; sorted,
  * deduplicated. *ids is owned (free).  ST_SPEC with file and line. */
 NODISCARD enum status format_ids_read(const char *path, uint64_t **ids, size_t *n, struct err *err);
@@ -149,6 +154,8 @@ struct format_shard_info {
     size_t n_fingerprint_fields;
     char *fingerprint;
     bool complete;
+    char *table_names; /* "route/output", newline between them, in the order of the digests */
+    char *statistics_columns; /* as written */
 };
 NODISCARD enum status format_shard_info_read(const char *path, struct format_shard_info **out,
                                              struct err *err);
@@ -159,6 +166,10 @@ struct format_shard_reader; /* opaque */
 NODISCARD enum status format_shard_reader_open(const char *path, struct format_shard_reader **out,
                                                struct err *err);
 void format_shard_reader_close(struct format_shard_reader **r);
+/** Dtype and width of a stored table: what format_shard_reader_rows will put into dst. */
+NODISCARD enum status format_shard_reader_table(struct format_shard_reader *r, const char *route,
+                                                const char *output, enum dtype *dtype,
+                                                uint64_t *width, struct err *err);
 /** Rows [first, first + n) counted from the unit's first row; dst [n, width] stored elements. */
 NODISCARD enum status format_shard_reader_rows(struct format_shard_reader *r, const char *route,
                                                const char *output, uint64_t first, uint64_t n,

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan: what compile would do; writes nothing.
+ *
+ * The storage verdict is given as bounds that evaluation cannot break.  The first bulk chunk is
+ * evaluated as compile would evaluate it: tables that differ there can never be shared, and rows
+ * that differ there make no constant table; nothing that agrees there is taken for granted.  With V
+ * <= bulk_rows that is everything. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver/driver_internal.h"
+
+enum { TIMED_ROWS = 16 };
+
+struct plan_block {
+    uint64_t logical_before, unique_before;
+    uint64_t fixed_logical, fixed_unique; /* bias, retained weights, id list */
+    uint64_t least, most;                 /* bytes of stored tables */
+    const char *verdict;                  /* shrinks, grows, depends_on_sharing */
+    bool all_evaluated;
+    uint64_t sample_rows;
+    double evaluate_s, validate_s; /* a token */
+    uint64_t rank_bytes, work_bytes, payload_bytes;
+};
+
+static uint64_t table_bytes(const struct driver_block *b, size_t source, bool one_row)
+{
+    const struct graph_output *o = &b->graph->tables[source % b->graph->n_tables];
+    return (one_row ? 1 : b->n_rows) * o->width * dtype_size(o->dtype);
+}
+
+/* ---- bounds ---------------------------------------------------------------------------------- */
+
+/* Does the value of a node depend on the execution shape? */
+static bool node_has_linear(const struct graph *g, uint32_t node)
+{
+    for (; g->nodes[node].n_inputs > 0; node = g->nodes[node].inputs[0]) {
+        if (g->nodes[node].op == OP_LINEAR)
+            return true;
+        for (unsigned i = 1; i < g->nodes[node].n_inputs; i++)
+            if (node_has_linear(g, g->nodes[node].inputs[i]))
+                return true;
+    }
+    return false;
+}
+
+/* Sure to be shared: the same node, under routes that cannot change it. */
+static bool surely_same(const struct driver_job *job, const struct driver_block *b, size_t x,
+                        size_t y)
+{
+    const struct graph_block *g = b->graph;
+    uint32_t node = g->tables[x % g->n_tables].node;
+    if (node != g->tables[y % g->n_tables].node)
+        return false;
+    return x / g->n_tables == y / g->n_tables || job->spec->correctly_rounded ||
+           !node_has_linear(&g->graph, node);
+}
+
+static bool sample_equal(const struct driver_block *b, const struct worker_unit *u, size_t x,
+                         size_t y)
+{
+    const struct graph_output *a = &b->graph->tables[x % u->n_tables],
+                              *c = &b->graph->tables[y % u->n_tables];
+    return a->dtype == c->dtype && a->width == c->width &&
+           memcmp(u->tables[x], u->tables[y],
+                  (size_t)(u->n_rows * a->width) * dtype_size(a->dtype)) == 0;
+}
+
+static void bound_tables(const struct driver_job *job, const struct driver_block *b,
+                         const struct worker_unit *u, struct plan_block *p)
+{
+    size_t n = u->n_routes * u->n_tables;
+    p->all_evaluated = u->n_rows == b->n_rows;
+    for (size_t i = 0; i < n; i++) {
+        bool same_in_sample = false, same_for_sure = false;
+        bool constant = u->table_constant[i] && b->n_rows > 1;
+        for (size_t j = 0; j < i; j++) {
+            same_in_sample = same_in_sample || sample_equal(b, u, i, j);
+            same_for_sure = same_for_sure || surely_same(job, b, i, j);
+        }
+        if (!same_in_sample)
+            p->least += table_bytes(b, i, constant);
+        if (p->all_evaluated ? !same_in_sample : !same_for_sure)
+            p->most += table_bytes(b, i, constant && p->all_evaluated);
+    }
+}
+
+static void judge_bounds(struct plan_block *p)
+{
+    bool most_shrinks = p->most + p->fixed_logical < p->logical_before &&
+                        p->most + p->fixed_unique < p->unique_before;
+    bool least_shrinks = p->least + p->fixed_logical < p->logical_before &&
+                         p->least + p->fixed_unique < p->unique_before;
+    p->verdict = most_shrinks ? "shrinks" : least_shrinks ? "depends_on_sharing" : "grows";
+}
+
+/* ---- evaluation of the first chunk ----------------------------------------------------------- */
+
+static enum status read_rows(const struct driver_block *b, uint64_t n, void **out, struct err *err)
+{
+    size_t bytes = (size_t)b->rows.tensor->shape[1] * dtype_size(b->rows.tensor->dtype);
+    TRY(mem_alloc((size_t)n, bytes, out, err));
+    return shard_rows_read(&b->rows, 0, n, *out, err);
+}
+
+static enum status sample(const struct driver_job *job, struct driver_block *b,
+                          struct plan_block *p, struct err *err)
+{
+    struct worker_rows rows = {.n_rows = min_u64(job->spec->bulk_rows, b->n_rows)};
+    struct worker_unit *u = NULL, *timed = NULL;
+    void *embedding = NULL;
+    enum status st = read_rows(b, rows.n_rows, &embedding, err);
+    rows.embedding = embedding;
+    double start = clock_s();
+    if (st == ST_OK)
+        st = worker_unit_evaluate(b->worker, &rows, NULL, NULL, &u, err);
+    p->evaluate_s = (clock_s() - start) / (double)rows.n_rows;
+    if (st == ST_OK) {
+        p->sample_rows = rows.n_rows;
+        bound_tables(job, b, u, p);
+        rows.n_rows = min_u64(TIMED_ROWS, rows.n_rows);
+        st = worker_unit_evaluate(b->worker, &rows, NULL, NULL, &timed, err);
+    }
+    start = clock_s();
+    if (st == ST_OK)
+        st = worker_unit_validate(b->worker, &rows, timed, NULL, NULL, NULL, NULL, err);
+    p->validate_s = (clock_s() - start) / (double)rows.n_rows;
+    worker_unit_free(&u);
+    worker_unit_free(&timed);
+    free(embedding);
+    return st;
+}
+
+static void estimate_sizes(const struct driver_job *job, const struct driver_block *b,
+                           struct plan_block *p)
+{
+    uint64_t row = 0, weights = 0;
+    const struct graph *g = &b->graph->graph;
+    for (size_t i = 0; i < b->graph->n_tables; i++)
+        row += b->graph->tables[i].width * dtype_size(b->graph->tables[i].dtype);
+    for (size_t i = 0; i < g->n_weights; i++)
+        weights += b->weights.data[i] == NULL ? 0 : graph_weight_bytes(&g->weights[i]);
+    uint64_t unit = min_u64(b->grid.unit_rows, b->n_rows);
+    uint64_t embedding = b->rows.tensor->shape[1] * dtype_size(b->rows.tensor->dtype);
+    /* Stored weights, their compute copies (float and double), one unit's rows and tables. */
+    p->rank_bytes = 5 * weights + unit * (embedding + b->n_routes * row) + ((uint64_t)64 << 20);
+    p->work_bytes = b->n_rows * b->n_routes * row;
+    p->payload_bytes = p->most;
+    p->logical_before = b->source.logical_bytes;
+    p->unique_before = b->source.unique_bytes;
+    p->fixed_logical = b->source.bias_bytes + b->source.retained_logical_bytes;
+    p->fixed_unique = b->source.bias_bytes + b->source.retained_unique_bytes +
+                      (job->ids == NULL ? 0 : (uint64_t)job->n_ids * sizeof(int64_t));
+}
+
+/* ---- output ---------------------------------------------------------------------------------- */
+
+static double plan_seconds(const struct driver_block *b, const struct plan_block *p, uint64_t ranks)
+{
+    double busy = (double)min_u64(ranks, b->grid.n_units);
+    return (p->evaluate_s + p->validate_s) * (double)b->n_rows / busy;
+}
+
+static void print_weights_text(const struct driver_job *job, const struct driver_block *b,
+                               struct bytes *out)
+{
+    const struct graph *g = &b->graph->graph;
+    (void)job;
+    for (size_t i = 0; i < g->n_weights; i++) {
+        const struct graph_weight *w = &g->weights[i];
+        char size[32];
+        bytes_printf(out, "  %-40s %-5s [%llu", w->tensor, dtype_name(w->dtype),
+                     (unsigned long long)w->tensor_rows);
+        if (w->tensor_rank > 1)
+            bytes_printf(out, ", %llu", (unsigned long long)w->tensor_cols);
+        bytes_printf(out, "] %s%s%s%s%s%s\n", str_bytes(graph_weight_bytes(w), size, sizeof size),
+                     w->tensor_rank > 1 ? (w->in_out ? ", in_out" : ", out_in") : "",
+                     w->split != SPLIT_NONE ? ", a slice" : "",
+                     strcmp(w->tensor, w->backing) != 0 ? ", alias of " : "",
+                     strcmp(w->tensor, w->backing) != 0 ? w->backing : "",
+                     w->retained ? ", retained" : "");
+    }
+}
+
+static void print_text(const struct driver_context *ctx, const struct driver_job *job,
+                       const struct driver_block *b, const struct plan_block *p, struct bytes *out)
+{
+    char x[32], y[32], z[32];
+    uint64_t ranks = ctx->opts->ranks;
+    bytes_printf(out, "%s: %llu tokens of %llu rows, %zu routes\n", b->graph->name,
+                 (unsigned long long)b->n_rows, (unsigned long long)b->graph->rows_in_checkpoint,
+                 b->n_routes);
+    print_weights_text(job, b, out);
+    for (size_t i = 0; i < b->graph->n_tables; i++) {
+        const struct graph_output *o = &b->graph->tables[i];
+        bytes_printf(out, "  table %-34s %-5s [%llu, %llu] %s a route\n", o->name,
+                     dtype_name(o->dtype), (unsigned long long)b->n_rows,
+                     (unsigned long long)o->width,
+                     str_bytes(table_bytes(b, i, false), x, sizeof x));
+    }
+    bytes_printf(out, "  storage: before %s, after %s to %s: %s\n",
+                 str_bytes(p->logical_before, x, sizeof x),
+                 str_bytes(p->least + p->fixed_logical, y, sizeof y),
+                 str_bytes(p->most + p->fixed_logical, z, sizeof z), p->verdict);
+    bytes_printf(out, "  bytes: before %llu, after at least %llu, at most %llu\n",
+                 (unsigned long long)p->logical_before,
+                 (unsigned long long)(p->least + p->fixed_logical),
+                 (unsigned long long)(p->most + p->fixed_logical));
+    bytes_printf(out, "  grid: %llu units of %llu tokens, %u shards\n",
+                 (unsigned long long)b->grid.n_units, (unsigned long long)b->grid.unit_rows,
+                 (unsigned)b->grid.n_shards);
+    bytes_printf(out, "  memory a rank about %s, work folder %s, payload at most %s\n",
+                 str_bytes(p->rank_bytes, x, sizeof x), str_bytes(p->work_bytes, y, sizeof y),
+                 str_bytes(p->payload_bytes, z, sizeof z));
+    bytes_printf(
+        out,
+        "  work: %.3g FLOP a token and route; about %.3g s on %llu ranks (measured on %llu "
+        "tokens)\n",
+        graph_block_flops(b->graph), plan_seconds(b, p, ranks), (unsigned long long)ranks,
+        (unsigned long long)p->sample_rows);
+}
+
+static void write_json(const struct driver_context *ctx, const struct driver_block *b,
+                       const struct plan_block *p, struct format_writer *w)
+{
+    const struct graph *g = &b->graph->graph;
+    format_write_object(w, NULL);
+    format_write_string(w, "block", b->graph->name);
+    format_write_u64(w, "tokens", b->n_rows);
+    format_write_u64(w, "rows_in_checkpoint", b->graph->rows_in_checkpoint);
+    format_write_u64(w, "routes", b->n_routes);
+    format_write_array(w, "weights");
+    for (size_t i = 0; i < g->n_weights; i++) {
+        const struct graph_weight *t = &g->weights[i];
+        format_write_object(w, NULL);
+        format_write_string(w, "where", t->where);
+        format_write_string(w, "tensor", t->tensor);
+        format_write_string(w, "backing", t->backing);
+        format_write_string(w, "dtype", dtype_name(t->dtype));
+        format_write_array(w, "shape");
+        format_write_u64(w, NULL, t->tensor_rows);
+        if (t->tensor_rank > 1)
+            format_write_u64(w, NULL, t->tensor_cols);
+        format_write_end_array(w);
+        format_write_string(w, "orientation", t->in_out ? "in_out" : "out_in");
+        format_write_u64(w, "bytes", graph_weight_bytes(t));
+        format_write_bool(w, "retained", t->retained);
+        format_write_end_object(w);
+    }
+    format_write_end_array(w);
+    format_write_array(w, "tables");
+    for (size_t i = 0; i < b->graph->n_tables; i++) {
+        format_write_object(w, NULL);
+        format_write_string(w, "name", b->graph->tables[i].name);
+        format_write_string(w, "dtype", dtype_name(b->graph->tables[i].dtype));
+        format_write_u64(w, "width", b->graph->tables[i].width);
+        format_write_u64(w, "bytes_a_route", table_bytes(b, i, false));
+        format_write_end_object(w);
+    }
+    format_write_end_array(w);
+    format_write_object(w, "storage");
+    format_write_u64(w, "logical_before", p->logical_before);
+    format_write_u64(w, "unique_before", p->unique_before);
+    format_write_u64(w, "logical_after_least", p->least + p->fixed_logical);
+    format_write_u64(w, "logical_after_most", p->most + p->fixed_logical);
+    format_write_string(w, "verdict", p->verdict);
+    format_write_end_object(w);
+    format_write_u64(w, "units", b->grid.n_units);
+    format_write_u64(w, "unit_tokens", b->grid.unit_rows);
+    format_write_u64(w, "shards", b->grid.n_shards);
+    format_write_u64(w, "memory_bytes_a_rank", p->rank_bytes);
+    format_write_u64(w, "work_bytes", p->work_bytes);
+    format_write_u64(w, "payload_bytes_most", p->payload_bytes);
+    format_write_double(w, "flop_a_token", graph_block_flops(b->graph));
+    format_write_u64(w, "ranks", ctx->opts->ranks);
+    format_write_double(w, "seconds", plan_seconds(b, p, ctx->opts->ranks));
+    format_write_end_object(w);
+}
+
+enum status driver_verb_plan(struct driver_context *ctx, struct err *err)
+{
+    struct driver_job job = {0};
+    struct format_writer w = {.pretty = true};
+    enum status st =
+        driver_job_open(ctx->opts->args[0], ctx->opts, (int)ctx->opts->ranks, &job, err);
+    if (st == ST_OK)
+        st = driver_job_kernels_all(ctx->comm, ctx->opts, &job, err);
+    format_write_object(&w, NULL);
+    format_write_u64(&w, "schema_version", DRIVER_JSON_SCHEMA);
+    format_write_array(&w, "blocks");
+    for (size_t i = 0; i < job.n_blocks && st == ST_OK; i++) {
+        struct plan_block p = {0};
+        struct driver_block *b = &job.blocks[i];
+        st = driver_block_prepare(&job, b, err);
+        if (st == ST_OK)
+            st = sample(&job, b, &p, err);
+        if (st == ST_OK) {
+            estimate_sizes(&job, b, &p);
+            judge_bounds(&p);
+            if (ctx->opts->json)
+                write_json(ctx, b, &p, &w);
+            else
+                print_text(ctx, &job, b, &p, &ctx->result);
+        }
+        driver_block_release(b);
+    }
+    format_write_end_array(&w);
+    format_write_end_object(&w);
+    format_write_finish(&w);
+    if (ctx->opts->json && st == ST_OK)
+        bytes_append(&ctx->result, w.out.data, w.out.size);
+    bytes_free(&w.out);
+    driver_job_close(&job);
+    return st;
+}
