@@ -112,8 +112,8 @@ static enum status node_check(const struct graph *g, const struct graph_node *no
     const struct graph_op_info *info = graph_op(node->op);
     const char *where = node->where != NULL ? node->where : node->name;
     if (node->n_inputs < info->min_inputs || node->n_inputs > info->max_inputs)
-        return err_set(err, ST_SPEC, "%s: %s takes %u to %u inputs, found %u", where, info->name,
-                       info->min_inputs, info->max_inputs, node->n_inputs);
+        return err_set(err, ST_SPEC, "%s: %s takes at least %u and at most %u inputs, found %u",
+                       where, info->name, info->min_inputs, info->max_inputs, node->n_inputs);
     for (unsigned i = 0; i < node->n_inputs; i++)
         if (node->inputs[i] >= g->n_nodes)
             return err_set(err, ST_SPEC, "%s: input %u is not an earlier node", where, i);
