@@ -66,10 +66,15 @@ while read -r name; do
 done < <(git ls-files '*.c' '*.h' | grep -v '^tests/' | grep -v '^examples/' | xargs -n1 basename |
     sort | uniq -d)
 
-# Every test is run by something.
+# Every test is run by something: its name, or its topic behind "test_FOLDER_" or "test_", stands in a CMake
+# file of its folder.
 while read -r file; do
-    grep -rqF "$(basename "$file")" --include=CMakeLists.txt --include='*.cmake' tests ||
-        complain "$file is named by no CMakeLists.txt"
-done < <(git ls-files 'tests/**/test_*' 'tests/test_*')
+    name=$(basename "$file")
+    stem=${name%.*}
+    topic=${stem#test_}
+    short=${topic#"$(basename "$(dirname "$file")")"_}
+    grep -hwqE "$name|$stem|$topic|$short" "$(dirname "$file")"/{CMakeLists.txt,*.cmake} tests/cli/*.cmake \
+        2>/dev/null || complain "$file is named by no CMakeLists.txt"
+done < <(git ls-files 'tests/**/test_*.c' 'tests/**/test_*.sh')
 
 exit $bad
