@@ -99,12 +99,12 @@ static enum status read_aliases(const struct spec_reader *r, const cJSON *docume
     }
     for (size_t i = 0; i < spec->n_aliases; i++) {
         const struct spec_path here = {&at, spec->aliases[i].name, 0};
-        const char *target = spec->aliases[i].target;
         char shown[FORMAT_PRINTABLE_SIZE];
-        if (spec_backing(spec, target) != target)
-            return spec_fail(r, ST_SPEC, &here,
-                             "%s is itself an alias; name the tensor that is stored",
-                             format_printable(target, shown));
+        for (size_t j = 0; j < spec->n_aliases; j++)
+            if (strcmp(spec->aliases[j].name, spec->aliases[i].target) == 0)
+                return spec_fail(r, ST_SPEC, &here,
+                                 "%s is itself an alias; name the tensor that is stored",
+                                 format_printable(spec->aliases[i].target, shown));
     }
     return ST_OK;
 }

@@ -169,7 +169,7 @@ static enum status read_number(const struct spec_reader *r, const struct spec_pa
     char expected[120], lo[40], hi[40];
     double x = cJSON_IsNumber(json) ? json->valuedouble : NAN;
     bool whole = a->kind != ATTR_NUMBER;
-    if (isfinite(x) && x >= a->min && x <= a->max && (!whole || x == floor(x))) {
+    if (isfinite(x) && x >= a->min && x <= a->max && (!whole || x == (double)(int64_t)x)) {
         *out = x;
         return ST_OK;
     }
@@ -212,7 +212,7 @@ static enum status read_dims(const struct spec_reader *r, const struct spec_path
     for (size_t i = 0; i < (size_t)n; i++, item = item->next) {
         const struct spec_path here = {at, NULL, i};
         double x = cJSON_IsNumber(item) ? item->valuedouble : NAN;
-        if (!(x >= -1 && x <= INT32_MAX) || x != floor(x))
+        if (!(x >= -1 && x <= INT32_MAX) || x != (double)(int64_t)x)
             return spec_expected(r, &here, item, "a whole number, -1 or more");
         node->dims[i] = (int64_t)x;
     }
@@ -274,6 +274,11 @@ static enum status read_attribute(const struct spec_reader *r, const struct spec
     return ST_OK;
 }
 
+static bool divides(double a, double b)
+{
+    return (int64_t)b % (int64_t)a == 0;
+}
+
 /* Rules between attributes that the table cannot state. */
 static enum status check_together(const struct spec_reader *r, const struct spec_path *at,
                                   const struct graph_node *node)
@@ -290,14 +295,14 @@ static enum status check_together(const struct spec_reader *r, const struct spec
             return spec_fail(r, ST_SPEC, at, "celu: alpha 0, expected another number");
         return ST_OK;
     case OP_ATTENTION:
-        if (x[NUM_KV_HEADS] != 0 && fmod(x[NUM_HEADS], x[NUM_KV_HEADS]) != 0)
+        if (x[NUM_KV_HEADS] != 0 && !divides(x[NUM_KV_HEADS], x[NUM_HEADS]))
             return spec_fail(r, ST_SPEC, at,
                              "attention: heads %g, expected a multiple of kv_heads %g",
                              x[NUM_HEADS], x[NUM_KV_HEADS]);
         return ST_OK;
     case OP_ROPE:
-        if (x[NUM_ROTARY_DIM] > x[NUM_HEAD_DIM] || fmod(x[NUM_ROTARY_DIM], 2) != 0 ||
-            (x[NUM_ROTARY_DIM] == 0 && fmod(x[NUM_HEAD_DIM], 2) != 0))
+        if (x[NUM_ROTARY_DIM] > x[NUM_HEAD_DIM] || !divides(2, x[NUM_ROTARY_DIM]) ||
+            (x[NUM_ROTARY_DIM] == 0 && !divides(2, x[NUM_HEAD_DIM])))
             return spec_fail(r, ST_SPEC, at,
                              "rope: rotary_dim %g, expected an even number up to head_dim %g",
                              x[NUM_ROTARY_DIM], x[NUM_HEAD_DIM]);
