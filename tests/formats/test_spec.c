@@ -225,12 +225,52 @@ static void test_blocks(void)
 #undef NAMED
 }
 
+/* Cut anywhere, or with one byte changed, a spec is read or refused with one line; never more. */
+static void test_damage(void)
+{
+    static const char text[] =
+        "{\"tokentab\": 1, \"checkpoint\": \"m\", \"mode\": \"eval\", \"input_contract\": "
+        "\"token_indices_only\", \"aliases\": {\"a\": {\"alias\": \"b\"}}, \"row_count_profiles\": "
+        "[{\"max_rows\": 3, \"evaluation_rows\": 2}], \"blocks\": [{\"kind\": \"fanout\", "
+        "\"embedding\": {\"weight\": \"e\"}, \"prefix\": [{\"op\": \"rms_norm\", \"eps\": 1e-6}], "
+        "\"branches\": {\"q\": [{\"op\": \"linear\", \"weight\": \"a\", \"split\": {\"mode\": "
+        "\"blocks\", \"part\": 1, \"parts\": 3}}]}, \"residual\": {\"name\": \"r\", \"after\": "
+        "1}}, {\"kind\": \"projected\", \"name\": \"p\", \"embedding\": {\"weight\": \"e\"}, "
+        "\"linear\": {\"weight\": \"w\", \"bias\": \"b\"}, \"normalize_eps\": 1e-12}]}";
+    enum { SIZE = sizeof text - 1 };
+    static const char changes[] = {'0', '"', '}', ']', ',', 'x', '-', '\\'};
+    struct format_spec *s = NULL;
+    struct err err = {0};
+    size_t bad = 0, n_read = 0;
+    fixture_file("damaged.json", text, SIZE);
+    CU_ASSERT_EQUAL(format_spec_read("damaged.json", &s, &err), ST_OK);
+    format_spec_free(&s);
+    for (size_t i = 0; i < SIZE; i += 1 + i % 3) {
+        fixture_file("damaged.json", text, i);
+        err_clear(&err);
+        bad += format_spec_read("damaged.json", &s, &err) != ST_FORMAT || s != NULL;
+        char copy[sizeof text];
+        memcpy(copy, text, sizeof text);
+        copy[i] = changes[i % sizeof changes];
+        fixture_file("damaged.json", copy, SIZE);
+        err_clear(&err);
+        enum status st = format_spec_read("damaged.json", &s, &err);
+        n_read += st == ST_OK;
+        bad += (st == ST_OK) != (s != NULL) || err.st != st || strchr(err.message, '\n') != NULL ||
+               (st != ST_OK && strncmp(err.message, "damaged.json: ", 14) != 0);
+        format_spec_free(&s);
+    }
+    CU_ASSERT_EQUAL(bad, 0);
+    CU_ASSERT(n_read > 0 && n_read < SIZE / 4);
+}
+
 int main(void)
 {
     static const struct fixture_case cases[] = {
         {"defaults", test_defaults}, {"settings", test_settings}, {"paths", test_paths},
         {"contract", test_contract}, {"keys", test_keys},         {"ranges", test_ranges},
-        {"profiles", test_profiles}, {"aliases", test_aliases},   {"blocks", test_blocks},
+        {"damage", test_damage},     {"profiles", test_profiles}, {"aliases", test_aliases},
+        {"blocks", test_blocks},
     };
     return fixture_run("spec", cases, sizeof cases / sizeof cases[0]);
 }
