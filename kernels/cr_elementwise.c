@@ -317,6 +317,15 @@ static struct approx approximate(const struct ew *c, double x)
     return a;
 }
 
+double cr_elementwise_approximate(enum elementwise fn, const double params[KERNELS_EW_PARAMS],
+                                  double x, double *e)
+{
+    struct ew c = {.fn = fn, .p = {params[0], params[1]}};
+    struct approx a = approximate(&c, x);
+    *e = fabs(a.y) * a.rel + a.abs;
+    return a.y;
+}
+
 static bool fast(const struct ew *c, double x, double *y)
 {
     struct approx a = approximate(c, x);

@@ -151,6 +151,10 @@ cr_check_fn cr_check_for(enum cr_isa isa, enum dtype dt);
 /** Tests: the loops of another instruction set. */
 void cr_linear_set_isa(struct cr_linear *l, enum cr_isa isa);
 
+/** Tests: the fast evaluation of an elementwise function at x, and its bound: |y - f(x)| <= *e. */
+double cr_elementwise_approximate(enum elementwise fn, const double params[KERNELS_EW_PARAMS],
+                                  double x, double *e);
+
 /* ---- exact accumulator ----------------------------------------------------------------------- */
 
 /** A signed fixed-point number that holds any sum of up to 2^31 products of doubles exactly. */

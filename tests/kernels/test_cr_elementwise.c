@@ -331,6 +331,36 @@ static void test_beside_ties(void)
     scratch_close(&s);
 }
 
+/* The bound of the fast path holds, and is tight enough to be of use. */
+static void test_bound(void)
+{
+    uint64_t seed = 8;
+    struct scratch s;
+    scratch_open(&s, 1600);
+    for (int fn = EW_GELU_ERF; fn < EW_COUNT; fn++)
+        for (int i = 0; i < 600; i++) {
+            const double *p = parameters[fn][i % 3];
+            if (p[0] == 0)
+                p = parameters[fn][0];
+            double x = next_unit(&seed) * (i % 4 == 0 ? 1 : i % 4 == 1 ? 12 : 100), e;
+            x = (double)(float)(i % 8 < 4 ? x : ldexp(x, -(i % 90)));
+            double y = cr_elementwise_approximate((enum elementwise)fn, p, x, &e);
+            if (!isfinite(e) || (fn == EW_SOFTPLUS && p[0] * x > p[1]) ||
+                ((fn == EW_ELU || fn == EW_CELU || fn == EW_HARDSWISH) && x > 0) ||
+                ((fn == EW_HARDSWISH || fn == EW_HARDSIGMOID) && fabs(x) > 3))
+                continue; /* exact cases */
+            (void)reference(&s, (enum elementwise)fn, DT_F64, x, p);
+            double f = mpfr_get_d(s.a, MPFR_RNDN);
+            mpfr_sub_d(s.a, s.a, y, MPFR_RNDN);
+            bool good = fabs(mpfr_get_d(s.a, MPFR_RNDN)) <= e &&
+                        e <= fabs(f) * (fn == EW_GELU_ERF ? 0x1p-34 : 0x1p-38) + 0x1p-900;
+            if (!good)
+                printf("\n  function %d at %a: %a, bound %a, expected %a", fn, x, y, e, f);
+            CU_ASSERT_TRUE(good);
+        }
+    scratch_close(&s);
+}
+
 static double apply(enum elementwise fn, double p0, double x)
 {
     const double p[2] = {p0, fn == EW_HARDTANH ? 1 : 20};
@@ -466,9 +496,9 @@ static void test_binary(void)
 int main(void)
 {
     static const struct cr_topic topics[] = {
-        {"random", test_random}, {"special", test_special},   {"beside ties", test_beside_ties},
-        {"zeros", test_zeros},   {"refusals", test_refusals}, {"binary", test_binary},
-        {"libm", test_libm},
+        {"random", test_random}, {"special", test_special}, {"beside ties", test_beside_ties},
+        {"bound", test_bound},   {"zeros", test_zeros},     {"refusals", test_refusals},
+        {"binary", test_binary}, {"libm", test_libm},
     };
     return run_topics("cr_elementwise", topics, sizeof topics / sizeof topics[0]);
 }

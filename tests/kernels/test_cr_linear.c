@@ -122,6 +122,38 @@ static void test_extreme(void)
     CU_ASSERT_TRUE(counts[2] > 0);
 }
 
+/* Large products first, their opposites last and small ones between: a plain sum loses the small
+ * ones, with wider exponents Dot2 does too. */
+static void test_cancellation(void)
+{
+    enum { PAIRS = 9, REST = 5, N = 2 * PAIRS + REST };
+    static const int spreads[] = {6, 12, 30, 45};
+    uint64_t seed = 7, counts[3] = {0};
+    for (size_t d = 0; d < 4; d++)
+        for (int round = 0; round < 60; round++) {
+            const struct cr_fmt *f = cr_fmt_of(cr_dtypes[d]);
+            int spread = f->dt == DT_F16 ? 6 : spreads[round % 4];
+            struct layer t;
+            layer_open(&t, f->dt, 1, N, 1);
+            layer_fill(&t, spread, &seed);
+            for (size_t l = 0; l < N; l++) {
+                if (l >= PAIRS && l < PAIRS + REST) {
+                    cr_store(f->dt, t.x, l, next_value(f->dt, 1, &seed));
+                    cr_store(f->dt, t.w, l, next_value(f->dt, 1, &seed));
+                }
+                if (l < PAIRS) {
+                    double x = cr_load(f->dt, t.x, l), w = cr_load(f->dt, t.w, l);
+                    cr_store(f->dt, t.x, N - 1 - (l * 4) % PAIRS, -x);
+                    cr_store(f->dt, t.w, N - 1 - (l * 4) % PAIRS, w);
+                }
+            }
+            layer_check(&t, false, counts);
+            layer_close(&t);
+        }
+    CU_ASSERT_TRUE(counts[1] > 0);
+    CU_ASSERT_TRUE(counts[2] > 0);
+}
+
 /* Rows of at most four terms whose sums lie on, just above and just below midpoints. */
 static void test_ties(void)
 {
@@ -130,15 +162,33 @@ static void test_ties(void)
         const struct cr_fmt *f = cr_fmt_of(cr_dtypes[d]);
         double half = ldexp(1, -f->prec), speck = ldexp(1, f->quantum_exp / 2);
         double tiny = ldexp(1, f->quantum_exp / 2), tiny2 = ldexp(1, f->quantum_exp / 2 - 1);
+        double tiny3 = ldexp(1, f->quantum_exp / 2 - 4);
         double lots = ldexp(1, f->max_exp), top = ldexp(1, f->max_exp - f->prec);
         const double rows[][4] = {
-            {1, half, 0, 0},        {1, half, speck, 0},      {1, half, -speck, 0},
-            {1, half, 2 * half, 0}, {-1, -half, 0, 0},        {-1, -half, speck, 0},
-            {f->max, top, 0, 0},    {f->max, top, -speck, 0}, {f->max, f->max, -f->max, 0},
-            {lots, 1, -lots, 0},    {lots, -1, -lots, 0},     {1, -1, 0, 0},
-            {-1, 1, -0.0, 0},       {-0.0, -0.0, -0.0, -0.0}, {f->max, half, -f->max, speck},
-            {tiny, 0, 0, 0},        {-tiny, 0, 0, 0},         {tiny2, tiny2, tiny2, 0},
-            {-tiny2, 0, 0, 0},      {f->max, f->max, 0, 0},   {-f->max, -f->max, 0, 0},
+            {1, half, 0, 0},
+            {1, half, speck, 0},
+            {1, half, -speck, 0},
+            {1, half, 2 * half, 0},
+            {-1, -half, 0, 0},
+            {-1, -half, speck, 0},
+            {f->max, top, 0, 0},
+            {f->max, top, -speck, 0},
+            {f->max, f->max, -f->max, 0},
+            {lots, 1, -lots, 0},
+            {lots, -1, -lots, 0},
+            {1, -1, 0, 0},
+            {-1, 1, -0.0, 0},
+            {-0.0, -0.0, -0.0, -0.0},
+            {f->max, half, -f->max, speck},
+            {tiny, 0, 0, 0},
+            {-tiny, 0, 0, 0},
+            {tiny2, tiny2, tiny2, 0},
+            {-tiny2, 0, 0, 0},
+            {-tiny3, 0, 0, 0},
+            {tiny3, 0, 0, 0},
+            {-tiny3, tiny3, 0, -tiny3},
+            {f->max, f->max, 0, 0},
+            {-f->max, -f->max, 0, 0},
         };
         /* The last weights bring products down to the smallest subnormal. */
         const double weights[][4] = {{1, 1, 1, 1}, {1, 1, speck, 1}, {tiny, tiny, tiny, tiny}};
@@ -168,7 +218,7 @@ static enum status reversed_gemm(const struct kernels *k, const struct kernels_g
     double *y = c;
     for (size_t i = 0; i < g->m; i++)
         for (size_t j = 0; j < g->n; j++) {
-            double s = 0;
+            double s = -0.0; /* zeros of either sign must not show */
             for (size_t l = g->k; l-- > 0;)
                 s += x[i * g->lda + l] * w[j * g->ldb + l];
             y[i * g->ldc + j] = s;
@@ -229,6 +279,11 @@ static void test_independence(void)
         struct layer t;
         layer_open(&t, cr_dtypes[d], 300, 70, 37);
         layer_fill(&t, 3, &seed);
+        for (size_t l = 0; l < 70; l++) { /* a row of -0, with a bias of -0 */
+            cr_store(t.dt, t.x, l, -0.0);
+            cr_store(t.dt, t.w, l, fabs(cr_load(t.dt, t.w, l)));
+        }
+        cr_store(t.dt, t.b, 0, -0.0);
         size_t bytes = 300 * 37 * (t.dt == DT_F64 ? sizeof(double) : sizeof(float));
         void *z = new_array(t.dt, 300 * 37);
         run_as(&t, NULL, NULL, 300, t.y);
@@ -274,8 +329,11 @@ static void test_refusals(void)
 int main(void)
 {
     static const struct cr_topic topics[] = {
-        {"random", test_random},     {"extreme exponents", test_extreme},
-        {"ties", test_ties},         {"independence", test_independence},
+        {"random", test_random},
+        {"extreme exponents", test_extreme},
+        {"cancellation", test_cancellation},
+        {"ties", test_ties},
+        {"independence", test_independence},
         {"refusals", test_refusals},
     };
     return run_topics("cr_linear", topics, sizeof topics / sizeof topics[0]);

@@ -239,37 +239,45 @@ static void test_adversarial(void)
             }
 }
 
-/* Results exactly between two values: rows of one magnitude with eps 0, halved by the weight or
- * moved by the bias. */
+/* ‖(3 a, 4 a)‖ = 5 a, which for odd a of prec - 1 bits may have one bit too many; `more` is so
+ * small a third element that double does not see it. */
+static void check_radius_tie(const struct cr_fmt *f, double a, double more)
+{
+    struct rows t;
+    rows_open(&t, RADIUS, f->dt, 1, 3);
+    cr_store(DT_F32, t.x, 0, cr_fmt_round(cr_fmt_of(DT_F32), 3 * a));
+    cr_store(DT_F32, t.x, 1, 4 * a);
+    cr_store(DT_F32, t.x, 2, more);
+    rows_check(&t);
+    rows_close(&t);
+}
+
+/* Results exactly between two values, and so little beside that double cannot tell: rows of one
+ * magnitude with eps 0 or next to nothing, halved by the weight or moved by the bias. */
 static void test_ties(void)
 {
     for (size_t d = 0; d < 3; d++) {
         const struct cr_fmt *f = cr_fmt_of(cr_dtypes[d]);
         double half = ldexp(1, -f->prec);
         for (int kind = LAYER; kind <= RMS32; kind++)
-            for (int round = 0; round < 6; round++) {
+            for (int round = 0; round < 12; round++) {
                 struct rows t;
                 rows_open(&t, (enum kind)kind, f->dt, 1, 4);
-                t.p.eps = 0;
+                t.p.eps = round % 3 == 0 ? 0 : round % 3 == 1 ? 1e-25 : 1e-200;
+                double odd = (double)(2 * round + 1) * half;
                 for (size_t i = 0; i < 4; i++) {
                     cr_store(f->dt, t.x, i, (i % 2 == 0 ? 3.0 : -3.0));
                     /* for F16 and BF16 the weights are F32 values of another tensor */
-                    double g = 1 + (f->dt == DT_F32 ? 0 : (double)(2 * round + 1) * half);
+                    double g = 1 + (f->dt == DT_F32 ? 0 : odd);
                     cr_store(f->dt, t.g, i, g);
-                    cr_store(f->dt, t.b, i, f->dt == DT_F32 ? (i < 2 ? half : -half) : 0.0);
+                    cr_store(f->dt, t.b, i, f->dt == DT_F32 ? (i < 2 ? odd : -odd) : 0.0);
                 }
                 rows_check(&t);
                 rows_close(&t);
             }
-        /* ‖(3 a, 4 a)‖ = 5 a with one bit too many */
-        struct rows t;
-        rows_open(&t, RADIUS, f->dt, 1, 2);
-        double a = ldexp(1, f->prec - 2) - 1; /* odd, 5 a has prec + 1 bits */
-        double b = f->dt == DT_F32 ? 0x1.8p0 * 0x1p20 + 1 : a;
-        cr_store(f->dt, t.x, 0, cr_fmt_round(cr_fmt_of(DT_F32), 3 * b));
-        cr_store(f->dt, t.x, 1, cr_fmt_round(cr_fmt_of(DT_F32), 4 * b));
-        rows_check(&t);
-        rows_close(&t);
+        for (int round = 0; round < 8; round++)
+            check_radius_tie(f, ldexp(1, f->prec - 2) + 1 + 4 * (round / 2),
+                             round % 2 == 0 ? 0 : 0x1p-20);
     }
 }
 
