@@ -1,2 +1,2 @@
 # Sources that several verbs share, or that a verb is split into.
-list(APPEND DRIVER_SOURCES verb_support.c verb_lookup_ids.c)
+list(APPEND DRIVER_SOURCES verb_support.c verb_lookup_ids.c verb_inspect_recipe.c)

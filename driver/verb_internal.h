@@ -71,9 +71,15 @@ struct verb_array {
     uint8_t *data; /* owned */
     size_t size_bytes;
 };
-/** Elements as nested JSON arrays without white space beyond ", ". */
+/** Elements as nested JSON arrays without white space beyond ", ", with a NUL at the end. */
 void verb_array_json(const struct verb_array *a, struct bytes *out);
-/** Ids nested by their shape. */
+/** Ids nested by their shape, likewise. */
 void verb_ids_json(const struct verb_ids *ids, struct bytes *out);
+
+/* ---- inspect --------------------------------------------------------------------------------- */
+
+/** Describe a recipe: into `w` (an open object), or as text into ctx->result when w is NULL. */
+NODISCARD enum status verb_inspect_recipe(const char *path, struct driver_context *ctx,
+                                          struct format_writer *w, struct err *err);
 
 #endif
