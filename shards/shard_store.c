@@ -105,6 +105,11 @@ char *shard_store_unit_path(const struct shard_store *s, uint64_t unit)
     return path_join(s->units, name);
 }
 
+char *shard_store_path(const struct shard_store *s, const char *name)
+{
+    return path_join(s->folder, name);
+}
+
 uint64_t shard_store_count(const struct shard_store *s, uint64_t n_units)
 {
     const struct shard_journal *j = &s->journal;

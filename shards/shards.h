@@ -90,21 +90,29 @@ bool shard_fingerprint_only_environment(const struct format_field *old_fields, s
 
 /* ---- lock ---------------------------------------------------------------------------------- */
 
-struct shard_lock; /* opaque: kernel (fcntl) locks on WORK/lock, gone with the process */
+/** Kernel (fcntl) locks on WORK/lock, gone with the process, whatever ends it; opaque.  The kernel
+ * drops ALL locks of a process on a file when it closes ANY descriptor of it, and a process never
+ * conflicts with itself.  So a process takes one lock and keeps it: rank 0 of a run the gate (or
+ * its task), every other rank its rank; and shard_lock_holder is for processes that hold none. */
+struct shard_lock;
 
 enum shard_lock_kind {
     SHARD_LOCK_GATE, /* the run: excludes other runs and array tasks; waits for ranks of a dying run
                       */
-    SHARD_LOCK_RANK, /* a rank of a run whose gate is held */
+    SHARD_LOCK_RANK, /* a rank of a run whose gate is held.  Ranks of array tasks that run side by
+                        side need indices of their own (task * ranks + rank) */
     SHARD_LOCK_TASK  /* one array task: excludes the same task and whole runs */
 };
-/** Take a lock; waits up to wait_s for holders to die.  `index` is the rank or task.
+/** Take a lock; waits up to wait_s for holders to die (0: one attempt).  `index` is the rank or
+ * task; ignored for the gate.  Makes WORK.  Local.
  *  ST_LOCKED names pid (and host where the file says so) of the holder; ST_IO with the remedy where
  * the file system cannot lock. */
 NODISCARD enum status shard_lock_take(const char *work, enum shard_lock_kind kind, uint32_t index,
                                       double wait_s, struct shard_lock **out, struct err *err);
 void shard_lock_release(struct shard_lock **lock);
-/** Who holds WORK now: "pid 123" or "" when nobody.  For status; takes nothing. */
+/** Who holds WORK now: "pid 123 on HOST" (the host where the file says so), "another host" where
+ * the kernel cannot name the process, "" when nobody.  For status; takes nothing.  Not in a process
+ * that holds a lock (see struct shard_lock). */
 void shard_lock_holder(const char *work, char *buf, size_t buf_size);
 
 /* ---- store --------------------------------------------------------------------------------- */
@@ -112,9 +120,12 @@ void shard_lock_holder(const char *work, char *buf, size_t buf_size);
 /** WORK/<block>/: units/unit-00000000.h5 ..., journal-<host>-<pid>.jsonl, tables.h5. */
 struct shard_store; /* opaque */
 
-/** Open (make) the store of a block.  Reads all journal files: for each unit the newest entry.  A
- * torn last line is ignored.  Temporary files of dead processes (not of live ones) are removed when
- * `clean` is set (rank 0).  ST_IO, ST_NOMEM. */
+/** Open the store of a block.  Reads all journal files; a torn line, or one that is none of ours,
+ * is as if absent.  Entries of several processes for one unit have no common clock: the one that
+ * matches the file counts.  With `clean` (rank 0, while it holds the gate; never an array task) the
+ * folders are made, staged files of dead processes removed, and more than 64 journals merged into
+ * one. Without it nothing is written before the first put.  Local.  ST_SPEC (block is no name),
+ * ST_IO, ST_NOMEM. */
 NODISCARD enum status shard_store_open(const char *work, const char *block, bool clean,
                                        struct shard_store **out, struct err *err);
 void shard_store_close(struct shard_store **s);
@@ -126,23 +137,28 @@ enum shard_reuse {
     SHARD_STALE,            /* whole, other fingerprint */
     SHARD_OTHER_ENVIRONMENT /* whole, only environment fields differ */
 };
-/** What to do with a unit.  *why gets a reason ("tolerance: 1e-5 → 1e-6") in every case but REUSE.
- */
+/** What to do with a unit: reads its whole file and compares size and digest with the journal, then
+ * its fingerprint.  *why gets a reason ("eps: 1e-5 → 1e-6") in every case but REUSE, "" then.  An
+ * unreadable file is DAMAGED, not an error: it will be written anew.  Local.  ST_NOMEM. */
 NODISCARD enum status shard_store_check(const struct shard_store *s, uint64_t unit,
                                         const struct shard_fingerprint *now, enum shard_reuse *out,
                                         char *why, size_t why_size, struct err *err);
 /** Stage, close, fsync, rename and journal a unit's file (format_shard_write to a temporary name).
- * Called by the rank that evaluated it.  After a failure the unit counts as missing.  ST_IO,
- * ST_NOMEM. */
+ * Called by the rank that evaluated it.  After a failure the staged file is gone and the unit
+ * counts as missing, or as it was before where its file was not replaced.  Local.  ST_IO, ST_NOMEM.
+ */
 NODISCARD enum status shard_store_put(struct shard_store *s, const struct format_shard *shard,
                                       struct err *err);
 /** Path of a unit's file; owned. */
 NODISCARD char *shard_store_unit_path(const struct shard_store *s, uint64_t unit);
+/** Path of a file in the store's folder, WORK/<block>; owned. */
+NODISCARD char *shard_store_path(const struct shard_store *s, const char *name);
 /** Re-read the journals (other processes have written since). */
 NODISCARD enum status shard_store_refresh(struct shard_store *s, struct err *err);
 /** How many units below n_units are journalled (status verb). */
 uint64_t shard_store_count(const struct shard_store *s, uint64_t n_units);
-/** Write tables.h5 over units [0, n_units). */
+/** Write tables.h5 over all units of the grid.  ST_IO, naming unit and rows, when one is not
+ * journalled or has no file (it would read as fill values); whatever format_virtual_write gives. */
 NODISCARD enum status shard_store_virtual(struct shard_store *s, const struct shard_grid *g,
                                           const struct format_shard_table *tables, size_t n_tables,
                                           struct err *err);
