@@ -100,7 +100,7 @@ static enum status plan_node(struct evaluator *e, size_t i, struct err *err)
         struct ev_node *in = &e->nodes[node->inputs[j]];
         n->dependent = n->dependent || in->dependent;
         in->last_use = i;
-        if (in->compute == DT_F64 && n->compute != DT_F64)
+        if (node->op != OP_EMBEDDING && in->compute == DT_F64 && n->compute != DT_F64)
             return err_set(err, ST_USAGE, "%s: %s narrows %s", node->name, dtype_name(n->dt),
                            dtype_name(in->dt));
     }
