@@ -317,24 +317,28 @@ static struct approx approximate(const struct ew *c, double x)
     return a;
 }
 
-double cr_elementwise_approximate(enum elementwise fn, const double params[KERNELS_EW_PARAMS],
-                                  double x, double *e)
+static double bounded(const struct ew *c, double x, double *e)
 {
-    struct ew c = {.fn = fn, .p = {params[0], params[1]}};
-    struct approx a = approximate(&c, x);
+    struct approx a = approximate(c, x);
     *e = fabs(a.y) * a.rel + a.abs;
     return a.y;
 }
 
+double cr_elementwise_approximate(enum elementwise fn, const double params[KERNELS_EW_PARAMS],
+                                  double x, double *e)
+{
+    struct ew c = {.fn = fn, .p = {params[0], params[1]}};
+    return bounded(&c, x, e);
+}
+
 static bool fast(const struct ew *c, double x, double *y)
 {
-    struct approx a = approximate(c, x);
-    double e = fabs(a.y) * a.rel + a.abs;
-    if (cr_round_test1(c->fmt, a.y, e, y))
+    double e, v = bounded(c, x, &e);
+    if (cr_round_test1(c->fmt, v, e, y))
         return true;
     /* Below half of the smallest subnormal: zero, with the sign of the real value. */
     *y = copysign(0.0, real_sign(c, x));
-    return fabs(a.y) + 2 * e < ldexp(0.49, c->fmt->quantum_exp);
+    return fabs(v) + 2 * e < ldexp(0.49, c->fmt->quantum_exp);
 }
 
 /* ---- intervals ------------------------------------------------------------------------------ */

@@ -7,9 +7,9 @@
  * error bound and a rounding test or computed exactly.  Signs of zero results:
  * formats/FORMAT-signs.md.
  *
- *  Arrays are as in kernels.h: float for F32, F16 and BF16, double for F64.  A NaN among the
- * inputs, or a result that no real number defines (Inf - Inf), is ST_NONFINITE with the index of
- * the element. */
+ *  Arrays are as in kernels.h: float for F32, F16 and BF16, double for F64.  Inputs are real
+ * numbers: a NaN or an infinity among them, or a result that no real number defines (0 / 0), is
+ * ST_NONFINITE with the index of the element; y then holds the elements before it. */
 #ifndef KERNELS_CR_INTERNAL_H
 #define KERNELS_CR_INTERNAL_H
 

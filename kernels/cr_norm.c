@@ -243,8 +243,10 @@ static bool apply_scale(const struct norm *c, size_t i, double *v)
     if (c->scale == NULL)
         return true;
     double g = c->g != NULL ? c->g[i] : 1.0;
-    if (isinf(*v))
-        *v *= g;
+    if (isinf(*v) || c->scale->dt == DT_F64)
+        *v *= g; /* one IEEE operation */
+    else if ((double)(float)g == g)
+        *v = cr_fmt_round(c->scale, *v * g); /* two values of F32: exact in double */
     else
         *v = cr_round_product(c->scale, *v, g);
     return !isnan(*v);
