@@ -103,6 +103,7 @@ struct block_run {
     struct driver_totals totals;
     struct driver_layout layout;
     struct driver_verdict verdict;
+    struct driver_run_file run_file;
     bool unchanged;
     double seconds;
 };
@@ -201,6 +202,7 @@ static enum status run_block(struct block_run *r, struct err *err)
         return refuse(r, st, err);
     if (root)
         st = driver_totals_make(r->b, &r->totals, err);
+    r->totals.run_file = root ? &r->run_file : NULL;
     TRY(comm_agree(comm, st, err));
     st = driver_schedule_all(comm, r->b, r->store, o, &r->totals, err);
     if (st != ST_OK)
@@ -337,6 +339,16 @@ static bool is_outcome(enum status st)
            st == ST_POSITIONS;
 }
 
+/* Last word of the progress file. */
+static const char *end_state(const struct driver_opts *o, enum status st)
+{
+    if (st == ST_STOPPED)
+        return "stopped";
+    if (st != ST_OK && !is_outcome(st))
+        return "failed";
+    return o->task_count > 0 && st == ST_OK ? "stored" : driver_status_word(st);
+}
+
 static enum status one_block(struct driver_context *ctx, struct driver_job *job, size_t i,
                              const struct places *p, struct format_writer *json, struct err *err)
 {
@@ -355,8 +367,13 @@ static enum status one_block(struct driver_context *ctx, struct driver_job *job,
     if (st == ST_OK && r.store == NULL)
         st = shard_store_open(p->work, name, false, &r.store, err);
     st = comm_agree(ctx->comm, st, err);
+    if (st == ST_OK && comm_rank(ctx->comm) == 0)
+        driver_run_file_open(&r.run_file, ctx->comm, r.b, r.store, ctx->opts);
     if (st == ST_OK)
         st = run_block(&r, err);
+    if (r.run_file.path != NULL)
+        driver_run_file_close(&r.run_file, end_state(ctx->opts, st),
+                              st == ST_OK ? "" : err->message);
     r.seconds = clock_s() - start;
     if (comm_rank(ctx->comm) == 0 && (st == ST_OK || is_outcome(st))) {
         if (ctx->opts->json)

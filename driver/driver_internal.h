@@ -8,6 +8,7 @@
 #include "base/base.h"
 #include "comm/comm.h"
 #include "formats/formats.h"
+#include "formats/progress.h"
 #include "graph/graph.h"
 #include "kernels/kernels.h"
 #include "lookup/lookup.h"
@@ -191,6 +192,25 @@ NODISCARD enum status driver_unit_run(struct driver_block *b, struct shard_store
                                       worker_tick_fn tick, void *tick_ctx,
                                       struct driver_unit_summary *out, struct err *err);
 
+/* ---- the progress file ----------------------------------------------------------------------- */
+
+/** WORK/<block>/progress.json of rank 0, or progress-part-I-of-N.json of an array task: for the
+ * status verb.  A file that cannot be written is a warning, once; the run goes on.  Local. */
+struct driver_run_file {
+    char *path; /* owned; NULL: nothing is written */
+    struct format_progress now;
+    double written_s; /* clock_s() of the last write */
+    bool has_warned;
+};
+/** Fill in what stays the same and write the first state, "running". */
+void driver_run_file_open(struct driver_run_file *f, struct comm *comm,
+                          const struct driver_block *b, const struct shard_store *store,
+                          const struct driver_opts *opts);
+/** Write f->now if the last write is a second ago. */
+void driver_run_file_step(struct driver_run_file *f);
+/** Write the last state, with the reason of a failure or "", and free. */
+void driver_run_file_close(struct driver_run_file *f, const char *state, const char *reason);
+
 /* ---- totals and schedule --------------------------------------------------------------------- */
 
 /** Everything that rank 0 keeps of all units: bounded by the number of units, not of tokens. */
@@ -205,7 +225,8 @@ struct driver_totals {
     struct worker_stat *stats;
     size_t n_stats;
     uint64_t units_reused, units_evaluated, rows_done;
-    uint64_t distinct_rows; /* distinct embedding rows, counted within each unit */
+    uint64_t distinct_rows;           /* distinct embedding rows, counted within each unit */
+    struct driver_run_file *run_file; /* borrowed, or NULL */
 };
 NODISCARD enum status driver_totals_make(const struct driver_block *b, struct driver_totals *t,
                                          struct err *err);

@@ -72,7 +72,9 @@ struct schedule {
     uint32_t next, end, stride; /* shards next, next + stride, ... below end */
     int *waiting;               /* [size]: 1 while a rank waits for work */
     int outstanding, goodbyes;
-    bool stopping;        /* hand out nothing more, and have told all */
+    bool busy;     /* rank 0 evaluates a shard itself */
+    bool stopping; /* hand out nothing more, and have told all */
+    uint64_t shards_done, shards_failed;
     uint64_t failed_unit; /* lowest unit refused by policy */
     struct err failure;   /* its message, or the first other failure */
     bool fatal;
@@ -114,6 +116,24 @@ static uint32_t shard_take(struct schedule *s)
     return shard;
 }
 
+/* Counts for the status verb. */
+static void note_progress(struct schedule *s)
+{
+    struct driver_run_file *f = s->totals->run_file;
+    driver_progress_step(&s->progress, s->totals->rows_done);
+    if (f == NULL)
+        return;
+    f->now.shards_done = s->shards_done;
+    f->now.shards_failed = s->shards_failed;
+    f->now.shards_in_flight = (uint64_t)s->outstanding + s->busy;
+    f->now.units_done = s->totals->units_reused + s->totals->units_evaluated;
+    f->now.units_reused = s->totals->units_reused;
+    f->now.tokens_done = s->totals->rows_done;
+    if (s->failure.message[0] != '\0' && f->now.last_error == NULL)
+        f->now.last_error = str_dup(s->failure.message);
+    driver_run_file_step(f);
+}
+
 static void take_answer(struct schedule *s, const struct bytes *b, int source)
 {
     struct bytes_reader r = {.data = b->data, .size = b->size};
@@ -134,13 +154,16 @@ static void take_answer(struct schedule *s, const struct bytes *b, int source)
     }
     if (st != ST_OK)
         note_failure(s, st, message, unit);
+    if (shard != no_shard) {
+        s->shards_done += st == ST_OK;
+        s->shards_failed += st != ST_OK && st != ST_STOPPED;
+    }
     if (log_is_json()) {
         char fields[96];
         snprintf(fields, sizeof fields, "\"shard\": %lu, \"rank\": %d, \"status\": %d",
                  (unsigned long)shard, source, (int)st);
         log_event("shard_done", fields);
     }
-    driver_progress_step(&s->progress, s->totals->rows_done);
     free(message);
 }
 
@@ -190,6 +213,7 @@ static void serve(struct schedule *s)
         }
         bytes_free(&b);
     }
+    note_progress(s);
     if (s->fatal)
         stop_all(s);
     for (int r = 1; r < comm_size(s->comm) && !s->stopping; r++)
@@ -217,7 +241,9 @@ static void drive(struct schedule *s)
         if (s->fatal || (!shard_left(s) && s->outstanding == 0))
             break;
         if (shard_left(s)) {
+            s->busy = true;
             shard_answer(&s->run, shard_take(s), driver_tick, s, &answer);
+            s->busy = false;
             take_answer(s, &answer, 0);
         } else {
             nap();
