@@ -9,7 +9,7 @@
  *
  *  Arrays are as in kernels.h: float for F32, F16 and BF16, double for F64.  Inputs are real
  * numbers: a NaN or an infinity among them, or a result that no real number defines (0 / 0), is
- * ST_NONFINITE with the index of the element; y then holds the elements before it. */
+ * ST_NONFINITE with the index of the element; y is undefined then. */
 #ifndef KERNELS_CR_INTERNAL_H
 #define KERNELS_CR_INTERNAL_H
 
