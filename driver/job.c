@@ -10,16 +10,11 @@ static const struct graph_weight *embedding_weight(const struct graph_block *b)
     return &b->graph.weights[b->graph.nodes[1].weights[ROLE_WEIGHT]];
 }
 
-static enum status check_vocabulary(const struct driver_job *job, const struct graph_block *b,
-                                    struct err *err)
+static enum status check_ids(const struct driver_job *job, const struct graph_block *b,
+                             struct err *err)
 {
     uint64_t rows = b->rows_in_checkpoint;
     const struct format_spec *spec = job->spec;
-    if (spec->vocab > rows)
-        return err_set(err, ST_STRUCTURE,
-                       "%s: vocab: expected at most the %llu rows of %s, found %llu", spec->path,
-                       (unsigned long long)rows, embedding_weight(b)->backing,
-                       (unsigned long long)spec->vocab);
     uint64_t limit = spec->vocab > 0 ? spec->vocab : rows;
     if (job->n_ids > 0 && job->ids[job->n_ids - 1] >= limit)
         return err_set(err, ST_STRUCTURE, "%s: ids: expected ids below %llu, found %llu",
@@ -34,9 +29,7 @@ static enum status block_open(const struct driver_job *job, struct graph_block *
 {
     const struct format_spec *spec = job->spec;
     *b = (struct driver_block){.graph = graph, .n_routes = 1 + spec->n_profiles};
-    TRY(graph_block_resolve(graph, format_checkpoint_tensor_info, job->checkpoint, err));
-    TRY(graph_block_audit(graph, err));
-    TRY(check_vocabulary(job, graph, err));
+    TRY(check_ids(job, graph, err));
     TRY(graph_block_storage(graph, &b->source, err));
     b->n_rows = job->ids != NULL  ? job->n_ids
                 : spec->vocab > 0 ? spec->vocab
@@ -62,6 +55,7 @@ enum status driver_job_open(const char *spec_path, const struct driver_opts *opt
     TRY(format_checkpoint_open(path, &copts, &job->checkpoint, err));
     for (size_t i = 0; i < format_checkpoint_warnings(job->checkpoint); i++)
         log_warn("%s", format_checkpoint_warning(job->checkpoint, i));
+    TRY(format_spec_resolve(job->spec, format_checkpoint_tensor_info, job->checkpoint, err));
     void *memory = NULL;
     TRY(mem_calloc(job->spec->n_blocks, sizeof *job->blocks, &memory, err));
     job->blocks = memory;
