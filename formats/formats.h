@@ -97,8 +97,8 @@ NODISCARD enum status format_spec_resolve(struct format_spec *s, graph_tensor_fn
  * in *out where the spec has none.  Free with graph_model_free.  ST_SPEC, ST_NOMEM. */
 NODISCARD enum status format_spec_graph(const struct format_spec *s, struct graph_model **out,
                                         struct err *err);
-/** Write a copy of a spec with these row-count profiles (paths inside it stay as they are, relative to the
- *  copy's folder).  Staged, renamed.  ST_FORMAT, ST_IO, ST_NOMEM. */
+/** Write a copy of a spec with these row-count profiles (paths inside it stay as they are, relative
+ * to the copy's folder).  Staged, renamed.  ST_FORMAT, ST_IO, ST_NOMEM. */
 NODISCARD enum status format_spec_with_profiles(const char *spec_path,
                                                 const struct format_row_profile *profiles, size_t n,
                                                 const char *out_path, struct err *err);
