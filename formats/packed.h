@@ -14,7 +14,7 @@ enum {
     PACKED_MAX_CHUNK = 8 << 20,      /* bytes of decoded rows; a reader refuses more */
     PACKED_DEFAULT_CHUNK = 64 << 10, /* aimed at: a cold row costs one of these */
     PACKED_FILE_CHUNK = 1 << 20,     /* of format_pack_file */
-    PACKED_LEVEL = 9
+    PACKED_LEVEL = 6
 };
 
 /** Columns [column, column + width) of a tensor.  With has_base they are stored as XOR against
