@@ -75,7 +75,8 @@ static const struct driver_opt all_options[] = {
      "equal within this many units in the last place"},
     {"max-lines", OPT_U64, AT(max_lines), 0, "N", NULL, 0, 1e9, "places to list (default 10)"},
     {"nan", OPT_CHOICE, AT(nan_mode), 0, "MODE", "differ|equal|bits", 0, 0,
-     "NaN against NaN: differ (default), equal, or equal when the bits are"},
+     "NaN against NaN: differ, equal, or equal when the bits are (default: bits where no "
+     "tolerance is given, else differ)"},
     {"to", OPT_TEXT, AT(to), 0, "FORMAT", NULL, 0, 0, "safetensors, npy or compressme"},
     {"revision", OPT_TEXT, AT(revision), 0, "REV", NULL, 0, 0, "revision to record"},
     {"size-limit", OPT_SIZE, AT(size_limit), 0, "BYTES", NULL, 1, 1e18,
@@ -93,6 +94,8 @@ static const struct driver_opt all_options[] = {
     {"quick", OPT_FLAG, AT(quick), 0, NULL, NULL, 0, 0,
      "headers, names, shapes, sizes and seal only; not every byte"},
 };
+/* --nan was not given: what it means then depends on the tolerances. */
+enum { NAN_MODE_UNSET = 3 };
 static const size_t n_all_options = sizeof all_options / sizeof *all_options;
 
 /* Options every verb takes. */
@@ -241,6 +244,7 @@ enum status driver_opts_parse(const struct driver_verb *verb, int argc, char **a
                               .tokens = 32,
                               .seeds = 3,
                               .max_lines = 10,
+                              .nan_mode = NAN_MODE_UNSET,
                               .size_limit = (uint64_t)1 << 40,
                               .nodes = 1,
                               .tasks_per_node = 1};

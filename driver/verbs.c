@@ -64,10 +64,15 @@ const struct driver_verb driver_verbs[] = {
     {.name = "diff",
      .usage = "diff A B [--absolute X] [--relative X] [--ulp N]",
      .summary = "compare two recipes or table files: bits, absolute, relative, ULP",
-     .help = "Exit 0 equal, 1 different, 2 or more trouble.",
+     .help =
+         "A, B: recipe, safetensors file, index or folder, unit file, .npy, folder of .npy, or "
+         "packed\n"
+         "payload.  Elements are equal when their bits are; with tolerances, when any one of "
+         "those\n"
+         "given holds (relative: to the larger of the two).  Exit 0 equal, 1 different, 2 trouble.",
      .min_args = 2,
      .max_args = 2,
-     .options = "absolute relative ulp nan max-lines",
+     .options = "absolute relative ulp nan max-lines header-cap",
      .run = driver_verb_diff},
     {.name = "pack",
      .usage = "pack FILE --out FILE",
