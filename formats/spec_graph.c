@@ -215,7 +215,7 @@ static enum status read_model(const struct spec_reader *r, const cJSON *json, st
     const struct spec_path inputs_at = {&at, "inputs", 0}, nodes_at = {&at, "nodes", 0},
                            outputs_at = {&at, "outputs", 0};
     const cJSON *inputs, *nodes, *outputs, *item;
-    size_t n_inputs, n_nodes, n_outputs, i = 0;
+    size_t n_inputs = 0, n_nodes = 0, n_outputs = 0, i = 0;
     void *memory;
     TRY(SPEC_OBJECT(r, &at, json, "inputs", "nodes", "outputs"));
     TRY(read_list(r, &at, json, "inputs", &inputs, &n_inputs));
