@@ -79,7 +79,7 @@ enum { WORKER_ULP_BUCKETS = 33 };
  * order gives the same numbers (N75).  Tokens are row numbers of the tables. */
 struct worker_stat {
     uint64_t cases, elements;
-    uint64_t unequal;       /* elements that differ as numbers (-0 == +0) */
+    uint64_t unequal;       /* finite elements that differ as numbers (-0 == +0) */
     uint64_t unequal_bytes; /* elements that differ in bytes */
     uint64_t nonfinite;     /* elements with a NaN or Inf on either side: in no maximum */
     double max_abs;
@@ -131,9 +131,9 @@ struct worker_unit {
     double *double_error;
     uint64_t distinct_embedding_rows; /* within the unit */
     /* decisions, per result with a declared one: [n_rows] each, NULL otherwise */
-    double **margin;    /* [result]: smallest gap between the k-th and the next value over table and
-                           classes */
-    double **max_error; /* [result]: largest |direct - table| of the row */
+    double **margin; /* [result]: smallest gap between the k-th and the next value over the tables
+                        of all routes and the classes; of probabilities if softmax is declared */
+    double **max_error; /* [result]: largest |direct - table| of the row, of the same values */
     double **changed;   /* [result]: 1 when a class selects otherwise than the table */
 };
 void worker_unit_free(struct worker_unit **u);
@@ -161,8 +161,11 @@ NODISCARD enum status worker_unit_validate(struct worker *w, const struct worker
 /** Check the lookup itself, through its public API, on rows [first, first + n): scalar, (n), (n,1),
  * (1,n), (2,k), (1,1,n), strided, expanded, flipped, interleaved, int32, int64, empty ((0), (2,0),
  * (0,3,2)), strided outputs, several outputs in one call, ids outside the vocabulary; under every
- * route.  `source` gives the expected stored rows.  *n_checks counts comparisons. ST_DIFFERS names
- * layout, route, output, token, column, expected and found bytes. */
+ * route.  `source` gives the expected stored rows; for a projected recipe with a bias it is asked
+ * for table 2, row 0, one row as well: the bias as the recipe has to hold it.  Every row under
+ * every route and layout; the choice of a route by the number of ids at both ends of each interval
+ * that fits 4,096 ids.  *n_checks counts comparisons. ST_DIFFERS names layout, route, output,
+ * token, column, expected and found bytes. */
 NODISCARD enum status worker_layouts_check(struct tokentab_recipe *recipe, uint64_t first,
                                            uint64_t n, worker_table_fn source, void *source_ctx,
                                            worker_tick_fn tick, void *tick_ctx, uint64_t *n_checks,
