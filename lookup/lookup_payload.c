@@ -17,6 +17,7 @@
 
 /* What a pass over a large payload keeps resident. */
 static const size_t PAYLOAD_WINDOW = (size_t)4 << 20;
+enum { NUMBERS_WINDOW = 1 << 16 };
 
 static enum status check_spec(const char *path, const struct format_tensor_spec *want,
                               const char *name, enum dtype dtype, unsigned rank,
@@ -109,8 +110,69 @@ static enum status open_mapped(struct tokentab_recipe *recipe, const char *path,
     return st;
 }
 
-/* Index, ids and bias are read for every call, so they are unpacked for good. */
-static enum status unpack_tensor(struct tokentab_recipe *recipe, uint32_t tensor, size_t i,
+/* ---- checks of content --------------------------------------------------------------------- */
+
+/* Ids of rows [first, first + n) ascend from the one before and stay in the vocabulary. */
+static enum status check_ids(const struct tokentab_recipe *recipe, const char *path, uint64_t first,
+                             uint64_t n, struct err *err)
+{
+    for (uint64_t i = first; i < first + n; i++) {
+        uint64_t id = lookup_row_id(recipe, i);
+        if (id >= recipe->r->num_embeddings || (i > 0 && id <= lookup_row_id(recipe, i - 1)))
+            return err_set(err, ST_FORMAT,
+                           "%s: ids[%" PRIu64 "] is %" PRId64
+                           ", expected ascending ids below %" PRIu64,
+                           path, i, (int64_t)id, recipe->r->num_embeddings);
+    }
+    return ST_OK;
+}
+
+static enum status check_index(const struct tokentab_recipe *recipe, const struct lookup_group *g,
+                               const char *path, uint64_t first, uint64_t n, struct err *err)
+{
+    for (uint64_t i = first; i < first + n; i++)
+        if (lookup_group_row(g, i) >= g->rows)
+            return err_set(err, ST_FORMAT,
+                           "%s: tables.group_%td.index[%" PRIu64 "] is %" PRId64
+                           ", expected 0 <= row < %" PRIu64,
+                           path, g - recipe->groups, i, (int64_t)lookup_group_row(g, i), g->rows);
+    return ST_OK;
+}
+
+/* Row numbers and ids in `data`, as far as they have been read; other tensors pass. */
+static enum status check_numbers(const struct tokentab_recipe *recipe, const uint8_t *data,
+                                 const char *path, uint64_t first, uint64_t n, struct err *err)
+{
+    if (data == recipe->ids)
+        return check_ids(recipe, path, first, n, err);
+    for (size_t i = 0; i < recipe->r->n_groups; i++)
+        if (recipe->groups[i].index == data)
+            return check_index(recipe, &recipe->groups[i], path, first, n, err);
+    return ST_OK;
+}
+
+static void drop_window(const struct tokentab_recipe *recipe, const uint8_t *first, size_t size)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t at = (size_t)(first - recipe->map), from = at / page * page;
+    (void)madvise(recipe->map + from, at - from + size, MADV_DONTNEED);
+}
+
+/* All of them in a mapped payload, a window at a time. */
+static enum status check_mapped(const struct tokentab_recipe *recipe, const char *path,
+                                const uint8_t *data, size_t element, struct err *err)
+{
+    for (uint64_t first = 0; data != NULL && first < recipe->n_rows; first += NUMBERS_WINDOW) {
+        uint64_t n = min_u64(NUMBERS_WINDOW, recipe->n_rows - first);
+        TRY(check_numbers(recipe, data, path, first, n, err));
+        drop_window(recipe, data + (size_t)first * element, (size_t)n * element);
+    }
+    return ST_OK;
+}
+
+/* Index, ids and bias are read for every call, so they are unpacked for good; each window is
+ * checked before the next is touched, so that a hostile file cannot fill the memory. */
+static enum status unpack_tensor(struct tokentab_recipe *recipe, const char *path, uint32_t tensor,
                                  struct err *err)
 {
     const struct packed_tensor *t = &format_packed_layout(recipe->packed)->tensors[tensor];
@@ -120,8 +182,13 @@ static enum status unpack_tensor(struct tokentab_recipe *recipe, uint32_t tensor
         return err_nomem(err, SIZE_MAX);
     TRY(mem_alloc(rows, row_bytes, &data, err));
     recipe->unpacked[recipe->n_unpacked++] = data;
-    TRY(format_packed_rows(recipe->packed, tensor, 0, t->rows, data, err));
-    place_tensor(recipe, i, data);
+    place_tensor(recipe, tensor, data);
+    for (uint64_t first = 0; first < t->rows; first += NUMBERS_WINDOW) {
+        uint64_t n = min_u64(NUMBERS_WINDOW, t->rows - first);
+        TRY(format_packed_rows(recipe->packed, tensor, first, n,
+                               (uint8_t *)data + (size_t)first * row_bytes, err));
+        TRY(check_numbers(recipe, data, path, first, n, err));
+    }
     return ST_OK;
 }
 
@@ -145,53 +212,8 @@ static enum status open_packed(struct tokentab_recipe *recipe, const char *path,
         if (i < recipe->r->n_groups)
             recipe->groups[i].tensor = (uint32_t)i; /* at most 65536 groups */
         else
-            TRY(unpack_tensor(recipe, (uint32_t)i, i, err));
+            TRY(unpack_tensor(recipe, path, (uint32_t)i, err));
     }
-    return ST_OK;
-}
-
-/* ---- checks of content --------------------------------------------------------------------- */
-
-static void drop_window(const struct tokentab_recipe *recipe, const uint8_t *first, size_t size)
-{
-    if (recipe->map == NULL)
-        return;
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t from = (size_t)(first - recipe->map) / page * page;
-    (void)madvise(recipe->map + from, (size_t)(first - recipe->map) - from + size, MADV_DONTNEED);
-}
-
-static enum status check_ids(const struct tokentab_recipe *recipe, const char *path,
-                             struct err *err)
-{
-    uint64_t before = 0;
-    for (uint64_t i = 0; recipe->ids != NULL && i < recipe->n_rows; i++) {
-        uint64_t id = lookup_row_id(recipe, i);
-        if (id >= recipe->r->num_embeddings || (i > 0 && id <= before))
-            return err_set(err, ST_FORMAT,
-                           "%s: ids[%" PRIu64 "] is %" PRId64
-                           ", expected ascending ids below %" PRIu64,
-                           path, i, (int64_t)id, recipe->r->num_embeddings);
-        before = id;
-    }
-    if (recipe->ids != NULL)
-        drop_window(recipe, recipe->ids, (size_t)recipe->n_rows * sizeof before);
-    return ST_OK;
-}
-
-static enum status check_index(const struct tokentab_recipe *recipe, size_t group, const char *path,
-                               struct err *err)
-{
-    const struct lookup_group *g = &recipe->groups[group];
-    if (g->index == NULL)
-        return ST_OK;
-    for (uint64_t i = 0; i < recipe->n_rows; i++)
-        if (lookup_group_row(g, i) >= g->rows)
-            return err_set(err, ST_FORMAT,
-                           "%s: tables.group_%zu.index[%" PRIu64 "] is %" PRIu64
-                           ", expected less than %" PRIu64,
-                           path, group, i, lookup_group_row(g, i), g->rows);
-    drop_window(recipe, g->index, (size_t)recipe->n_rows * g->index_size);
     return ST_OK;
 }
 
@@ -260,10 +282,10 @@ enum status lookup_payload_open(struct tokentab_recipe *recipe, const char *dir,
         st = open_mapped(recipe, path, specs, n, err);
     if (st == ST_OK && (opts->flags & TOKENTAB_OPEN_VERIFY) != 0)
         st = check_digest(recipe, path, err);
-    if (st == ST_OK)
-        st = check_ids(recipe, path, err);
-    for (size_t i = 0; i < recipe->r->n_groups && st == ST_OK; i++)
-        st = check_index(recipe, i, path, err);
+    if (st == ST_OK && recipe->map != NULL)
+        st = check_mapped(recipe, path, recipe->ids, sizeof(int64_t), err);
+    for (size_t i = 0; i < recipe->r->n_groups && st == ST_OK && recipe->map != NULL; i++)
+        st = check_mapped(recipe, path, recipe->groups[i].index, recipe->groups[i].index_size, err);
     format_tensor_specs_free(&specs, n);
     free(path);
     return st;
