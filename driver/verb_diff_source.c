@@ -292,7 +292,7 @@ static enum status open_file(struct diff_source *s, const char *path, uint64_t h
         s->kind = DIFF_NPY;
         return add_npy(s, path, err);
     }
-    if (ends_with(path, ".ttz"))
+    if (verb_is_packed(start, got))
         return open_packed(s, path, err);
     return open_checkpoint(s, path, header_cap, err);
 }

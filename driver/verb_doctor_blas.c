@@ -91,13 +91,14 @@ static void measure_in_child(struct doctor *d, struct doctor_core *core)
     (void)close(ends[1]);
     struct doctor_core answer;
     double rate = core->gflops;
-    if (child < 0)
+    if (child < 0) {
         core_failed(core, strerror(errno));
-    else if (receive_core(ends[0], &answer)) {
+    } else if (receive_core(ends[0], &answer)) {
         *core = answer;
         core->gflops = core->gflops > rate ? core->gflops : rate;
-    } else
+    } else {
         core_failed(core, "the process that tried it died");
+    }
     (void)close(ends[0]);
     int wait_status = 0;
     while (child > 0 && waitpid(child, &wait_status, 0) < 0 && errno == EINTR)

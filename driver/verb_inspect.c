@@ -341,7 +341,7 @@ static enum status inspect_file(struct inspect_run *r, struct err *err)
         return inspect_unit(r, err);
     if (format_npy_is(start, got))
         return inspect_npy(r, err);
-    if (ends_with(r->path, ".ttz"))
+    if (verb_is_packed(start, got))
         return inspect_packed(r, err);
     st = inspect_checkpoint(r, err);
     if (st == ST_FORMAT && !ends_with(r->path, ".safetensors") &&

@@ -28,6 +28,8 @@ NODISCARD enum status verb_recipe_open(const char *path, const struct tokentab_o
 char *verb_recipe_dir(const char *path);
 /** Does `path` hold a recipe: a folder with a recipe.json, or that file? */
 bool verb_is_recipe(const char *path);
+/** Are these the first bytes of a packed file (.ttz)?  Pure. */
+bool verb_is_packed(const void *start, size_t size);
 
 /* ---- elements -------------------------------------------------------------------------------- */
 

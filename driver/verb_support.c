@@ -58,6 +58,14 @@ bool verb_is_recipe(const char *path)
     return there;
 }
 
+/* FORMAT-packed.md: a skippable zstd frame that holds our name. */
+bool verb_is_packed(const void *start, size_t size)
+{
+    static const char NAME[] = "tokentab";
+    return size >= 16 && memcmp(start, "\x50\x2A\x4D\x18", 4) == 0 &&
+           memcmp((const char *)start + 8, NAME, 8) == 0;
+}
+
 enum status verb_recipe_open(const char *path, const struct tokentab_open_opts *opts,
                              struct tokentab_recipe **out, struct err *err)
 {
