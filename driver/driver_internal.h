@@ -326,6 +326,8 @@ struct driver_unit_reader {
 enum status driver_unit_reader_rows(void *ctx, size_t route, size_t table, uint64_t first_row,
                                     uint64_t n_rows, void *dst, struct err *err);
 void driver_unit_reader_close(struct driver_unit_reader *r);
+/** Stored elements of a projected block's bias.  ST_INTERNAL without one. */
+NODISCARD enum status driver_block_bias(const struct driver_block *b, void *dst, struct err *err);
 /** "bulk", "profile0", ... into buf. */
 const char *driver_route_name(size_t route, char *buf, size_t buf_size);
 
