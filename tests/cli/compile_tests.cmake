@@ -1,0 +1,23 @@
+# compile, plan, verify and probe as a user runs them.  Python (numpy, h5py) drives the program; a test skips
+# itself (exit 77) where those are absent.
+find_program(SYSTEM_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
+
+# python_test(NAME SCRIPT file.py [TIMEOUT s] [PROCESSORS n] [FAULTS]); FAULTS: needs fault points
+function(python_test name)
+  cmake_parse_arguments(T "FAULTS" "SCRIPT;TIMEOUT;PROCESSORS" "" ${ARGN})
+  if(NOT SYSTEM_PYTHON OR (T_FAULTS AND NOT TOKENTAB_FAULTS))
+    return()
+  endif()
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 300)
+  endif()
+  if(NOT T_PROCESSORS)
+    set(T_PROCESSORS 1)
+  endif()
+  add_test(NAME ${name} COMMAND ${SYSTEM_PYTHON} -B ${CMAKE_CURRENT_SOURCE_DIR}/${T_SCRIPT})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} PROCESSORS ${T_PROCESSORS}
+    LABELS cli SKIP_RETURN_CODE 77
+    ENVIRONMENT "${MPI_TEST_ENVIRONMENT};TOKENTAB_MAKE_CHECKPOINT=$<TARGET_FILE:make_checkpoint>")
+endfunction()
+
+python_test(cli_golden SCRIPT test_golden.py)
