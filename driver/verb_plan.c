@@ -9,8 +9,7 @@
 #include <string.h>
 
 #include "driver/driver_internal.h"
-
-enum { TIMED_ROWS = 16 };
+#include "driver/plan_schedule.h"
 
 struct plan_block {
     uint64_t logical_before, unique_before;
@@ -19,8 +18,9 @@ struct plan_block {
     const char *verdict;                  /* shrinks, grows, depends_on_sharing */
     bool all_evaluated;
     uint64_t sample_rows;
-    double evaluate_s, validate_s; /* a token */
     uint64_t rank_bytes, work_bytes, payload_bytes;
+    struct plan_times times;
+    struct plan_schedule schedule;
 };
 
 static uint64_t table_bytes(const struct driver_block *b, size_t source, bool one_row)
@@ -107,26 +107,17 @@ static enum status sample(const struct driver_job *job, struct driver_block *b,
                           struct plan_block *p, struct err *err)
 {
     struct worker_rows rows = {.n_rows = min_u64(job->spec->bulk_rows, b->n_rows)};
-    struct worker_unit *u = NULL, *timed = NULL;
+    struct worker_unit *u = NULL;
     void *embedding = NULL;
     enum status st = read_rows(b, rows.n_rows, &embedding, err);
     rows.embedding = embedding;
-    double start = clock_s();
     if (st == ST_OK)
         st = worker_unit_evaluate(b->worker, &rows, NULL, NULL, &u, err);
-    p->evaluate_s = (clock_s() - start) / (double)rows.n_rows;
     if (st == ST_OK) {
         p->sample_rows = rows.n_rows;
         bound_tables(job, b, u, p);
-        rows.n_rows = min_u64(TIMED_ROWS, rows.n_rows);
-        st = worker_unit_evaluate(b->worker, &rows, NULL, NULL, &timed, err);
     }
-    start = clock_s();
-    if (st == ST_OK)
-        st = worker_unit_validate(b->worker, &rows, timed, NULL, NULL, NULL, NULL, err);
-    p->validate_s = (clock_s() - start) / (double)rows.n_rows;
     worker_unit_free(&u);
-    worker_unit_free(&timed);
     free(embedding);
     return st;
 }
@@ -153,12 +144,57 @@ static void estimate_sizes(const struct driver_job *job, const struct driver_blo
                       (job->ids == NULL ? 0 : (uint64_t)job->n_ids * sizeof(int64_t));
 }
 
+static enum status simulate(struct driver_block *b, uint64_t ranks, struct plan_block *p,
+                            struct err *err)
+{
+    TRY(plan_times_measure(b, ranks, p->payload_bytes, &p->times, err));
+    TRY(plan_schedule_simulate(&b->grid, ranks, &p->times, &p->schedule, err));
+    p->schedule.bytes = p->work_bytes + p->payload_bytes;
+    return ST_OK;
+}
+
+enum status driver_plan_need(struct driver_job *job, uint64_t n_ranks, struct plan_need *out,
+                             struct err *err)
+{
+    enum status st = ST_OK;
+    *out = (struct plan_need){0};
+    for (size_t i = 0; i < job->n_blocks && st == ST_OK; i++) {
+        struct plan_block p = {0};
+        struct driver_block *b = &job->blocks[i];
+        st = driver_block_prepare(job, b, err);
+        if (st == ST_OK)
+            st = sample(job, b, &p, err);
+        if (st == ST_OK) {
+            estimate_sizes(job, b, &p);
+            st = simulate(b, n_ranks, &p, err);
+        }
+        driver_block_release(b);
+        out->rank_bytes = max_u64(out->rank_bytes, p.rank_bytes);
+        out->seconds += p.schedule.makespan_s + p.times.emit_s;
+    }
+    return st;
+}
+
 /* ---- output ---------------------------------------------------------------------------------- */
 
-static double plan_seconds(const struct driver_block *b, const struct plan_block *p, uint64_t ranks)
+static double plan_seconds(const struct plan_block *p)
 {
-    double busy = (double)min_u64(ranks, b->grid.n_units);
-    return (p->evaluate_s + p->validate_s) * (double)b->n_rows / busy;
+    return p->schedule.makespan_s + p->times.emit_s;
+}
+
+static void print_schedule(const struct plan_block *p, uint64_t ranks, struct bytes *out)
+{
+    const struct plan_schedule *s = &p->schedule;
+    char work[32];
+    bytes_printf(out,
+                 "  schedule on %llu ranks, simulated: makespan %.3g s, efficiency %.1f %%, %llu "
+                 "ranks busy\n"
+                 "    rank 0: %llu messages, %.3g a second, %.2g %% of its time; %llu files, %s; "
+                 "then about %.3g s to emit\n",
+                 (unsigned long long)ranks, s->makespan_s, 100 * s->efficiency,
+                 (unsigned long long)s->busy_ranks, (unsigned long long)s->messages,
+                 s->messages_per_s, 100 * s->driver_share, (unsigned long long)s->files,
+                 str_bytes(s->bytes, work, sizeof work), p->times.emit_s);
 }
 
 static void print_weights_text(const struct driver_job *job, const struct driver_block *b,
@@ -214,10 +250,11 @@ static void print_text(const struct driver_context *ctx, const struct driver_job
                  str_bytes(p->payload_bytes, z, sizeof z));
     bytes_printf(
         out,
-        "  work: %.3g FLOP a token and route; about %.3g s on %llu ranks (measured on %llu "
-        "tokens)\n",
-        graph_block_flops(b->graph), plan_seconds(b, p, ranks), (unsigned long long)ranks,
-        (unsigned long long)p->sample_rows);
+        "  work: %.3g FLOP a token and route; %.3g s a unit (measured on %llu tokens); about "
+        "%.3g s in all\n",
+        graph_block_flops(b->graph), p->times.unit_s, (unsigned long long)p->times.measured_rows,
+        plan_seconds(p));
+    print_schedule(p, ranks, out);
 }
 
 static void write_json(const struct driver_context *ctx, const struct driver_block *b,
@@ -273,7 +310,19 @@ static void write_json(const struct driver_context *ctx, const struct driver_blo
     format_write_u64(w, "payload_bytes_most", p->payload_bytes);
     format_write_double(w, "flop_a_token", graph_block_flops(b->graph));
     format_write_u64(w, "ranks", ctx->opts->ranks);
-    format_write_double(w, "seconds", plan_seconds(b, p, ctx->opts->ranks));
+    format_write_double(w, "seconds", plan_seconds(p));
+    format_write_double(w, "unit_seconds", p->times.unit_s);
+    format_write_object(w, "schedule");
+    format_write_double(w, "makespan_seconds", p->schedule.makespan_s);
+    format_write_double(w, "efficiency", p->schedule.efficiency);
+    format_write_u64(w, "busy_ranks", p->schedule.busy_ranks);
+    format_write_u64(w, "messages", p->schedule.messages);
+    format_write_double(w, "messages_a_second", p->schedule.messages_per_s);
+    format_write_double(w, "driver_share", p->schedule.driver_share);
+    format_write_u64(w, "files", p->schedule.files);
+    format_write_u64(w, "bytes", p->schedule.bytes);
+    format_write_double(w, "emit_seconds", p->times.emit_s);
+    format_write_end_object(w);
     format_write_end_object(w);
 }
 
@@ -297,6 +346,9 @@ enum status driver_verb_plan(struct driver_context *ctx, struct err *err)
         if (st == ST_OK) {
             estimate_sizes(&job, b, &p);
             judge_bounds(&p);
+            st = simulate(b, ctx->opts->ranks, &p, err);
+        }
+        if (st == ST_OK) {
             if (ctx->opts->json)
                 write_json(ctx, b, &p, &w);
             else
