@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,8 @@
 
 #include "driver/driver.h"
 #include "driver/driver_internal.h"
+
+enum { MMAP_THRESHOLD_BYTES = 1 << 20 };
 
 /* Set by the handler of SIGTERM, SIGUSR1 and SIGINT; read between kernel calls. */
 static volatile sig_atomic_t stop_requested;
@@ -107,6 +110,9 @@ static int print_version(void)
 int driver_main(int argc, char **argv)
 {
     struct err err = {0};
+    /* A fixed threshold: buffers of a unit go back to the system when it is done, so that a rank's
+     * memory does not creep with the number of units. */
+    mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES);
     signal(SIGPIPE, SIG_IGN);
     log_setup(0, NULL, LOG_INFO, false);
     if (argc < 2) {

@@ -42,7 +42,8 @@ static const struct driver_opt all_options[] = {
     {"packed", OPT_FLAG, AT(packed), 0, NULL, NULL, 0, 0,
      "write the packed payload (tables-*.ttz) instead of safetensors"},
     {"shards", OPT_TEXT, AT(shards), 0, "I/N", NULL, 0, 0,
-     "evaluate part I (from 0) of N and stop: one task of a job array"},
+     "evaluate part I (from 0) of N and stop: one task of a job array; \"slurm\": from "
+     "SLURM_ARRAY_TASK_*"},
     {"reduce", OPT_FLAG, AT(reduce), 0, NULL, NULL, 0, 0,
      "evaluate nothing: reduce stored shards to a recipe, or say which are missing"},
     {"lock-wait", OPT_DOUBLE, AT(lock_wait_s), 0, "S", NULL, 0, 1e6,
@@ -216,10 +217,47 @@ static enum status set_value(const struct driver_opt *opt, const char *value, st
     return ST_OK;
 }
 
+/* A number that Slurm sets in the tasks of an array. */
+static enum status slurm_number(const char *name, uint64_t *out, struct err *err)
+{
+    const char *text = getenv(name);
+    if (text == NULL || !str_to_u64(text, out))
+        return err_set(err, ST_USAGE, "--shards slurm: %s: expected a whole number, found %s%s%s",
+                       name, text == NULL ? "nothing" : "\"", text == NULL ? "" : text,
+                       text == NULL ? "" : "\"");
+    return ST_OK;
+}
+
+/* Part of an array task: arrays may start anywhere and have steps ("1-7:2").  A list with gaps
+ * ("1,5,6") is none of these. */
+static enum status shards_from_slurm(struct driver_opts *o, struct err *err)
+{
+    uint64_t id = 0, least = 0, step = 1, count = 0;
+    TRY(slurm_number("SLURM_ARRAY_TASK_ID", &id, err));
+    TRY(slurm_number("SLURM_ARRAY_TASK_MIN", &least, err));
+    TRY(slurm_number("SLURM_ARRAY_TASK_COUNT", &count, err));
+    if (getenv("SLURM_ARRAY_TASK_STEP") != NULL)
+        TRY(slurm_number("SLURM_ARRAY_TASK_STEP", &step, err));
+    bool fits = step > 0 && id >= least && (id - least) % step == 0 && count <= 1000000 &&
+                (id - least) / step < count;
+    if (!fits)
+        return err_set(
+            err, ST_USAGE,
+            "--shards slurm: task %llu is not one of %llu from %llu in steps of %llu: use "
+            "an array MIN-MAX:STEP",
+            (unsigned long long)id, (unsigned long long)count, (unsigned long long)least,
+            (unsigned long long)step);
+    o->task_index = (id - least) / step;
+    o->task_count = count;
+    return ST_OK;
+}
+
 static enum status parse_shards(struct driver_opts *o, struct err *err)
 {
     if (o->shards == NULL)
         return ST_OK;
+    if (strcmp(o->shards, "slurm") == 0)
+        return shards_from_slurm(o, err);
     char text[64];
     const char *slash = strchr(o->shards, '/');
     if (slash != NULL && (size_t)(slash - o->shards) < sizeof text) {
@@ -229,7 +267,7 @@ static enum status parse_shards(struct driver_opts *o, struct err *err)
             o->task_count >= 1 && o->task_count <= 1000000 && o->task_index < o->task_count)
             return ST_OK;
     }
-    return err_set(err, ST_USAGE, "--shards: expected I/N with 0 <= I < N, found \"%s\"",
+    return err_set(err, ST_USAGE, "--shards: expected I/N with 0 <= I < N, or slurm, found \"%s\"",
                    o->shards);
 }
 

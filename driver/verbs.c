@@ -107,7 +107,8 @@ const struct driver_verb driver_verbs[] = {
      .summary = "print a Slurm batch script for the spec",
      .min_args = 1,
      .max_args = 1,
-     .options = "out work nodes tasks-per-node time array partition job-name launcher " JOB_OPTIONS,
+     .options = "out work nodes tasks-per-node time array partition job-name launcher packed "
+                "shard-units accept-environment " JOB_OPTIONS,
      .run = driver_verb_sbatch},
     {.name = "report",
      .usage = "report RECIPE --out FILE.html",
