@@ -373,6 +373,9 @@ static enum status seal(struct emission *e, struct err *err)
 {
     struct format_recipe *r = e->recipe;
     char sha256[SHA256_HEX_SIZE], inputs[SHA256_HEX_SIZE], seal_hex[SHA256_HEX_SIZE];
+    /* Before its digest, so that the damaged file has a name of its own and only the layouts check
+     * can tell. */
+    TRY(damage_staged(e, e->staged, err));
     TRY(file_digests(e->staged, sha256, NULL, &r->payload_bytes, err));
     r->payload_sha256 = str_dup(sha256);
     r->payload_file = str_printf("tables-%.16s.safetensors", sha256);
@@ -381,7 +384,6 @@ static enum status seal(struct emission *e, struct err *err)
     e->payload = path_join(e->out, r->payload_file);
     if (e->payload == NULL)
         return err_nomem(err, 1);
-    TRY(damage_staged(e, e->staged, err));
     TRY(file_rename(e->staged, e->payload, err));
     TRY(driver_inputs_digest(e->job, e->b, e->t, inputs, err));
     TRY(recipe_provenance(e, inputs, err));

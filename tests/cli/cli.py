@@ -21,6 +21,7 @@ BIN = os.environ["TOKENTAB_BIN"]
 SOURCE = os.environ["TOKENTAB_SOURCE_DIR"]
 SHARED = os.path.join(SOURCE, "..", "shared")
 MAKE = os.environ.get("TOKENTAB_MAKE_CHECKPOINT", "")
+FAULTS = os.environ.get("TOKENTAB_FAULTS", "1") == "1"  # the build has fault points and test backends
 CORE_VARIABLES = ("OPENBLAS_CORETYPE", "TOKENTAB_TEST_BACKEND", "TOKENTAB_DAMAGE", "TOKENTAB_FAULT")
 
 tmp = tempfile.mkdtemp(prefix="tokentab-cli-")

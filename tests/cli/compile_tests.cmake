@@ -17,7 +17,10 @@ function(python_test name)
   add_test(NAME ${name} COMMAND ${SYSTEM_PYTHON} -B ${CMAKE_CURRENT_SOURCE_DIR}/${T_SCRIPT})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} PROCESSORS ${T_PROCESSORS}
     LABELS cli SKIP_RETURN_CODE 77
-    ENVIRONMENT "${MPI_TEST_ENVIRONMENT};TOKENTAB_MAKE_CHECKPOINT=$<TARGET_FILE:make_checkpoint>")
+    ENVIRONMENT "${MPI_TEST_ENVIRONMENT};TOKENTAB_MAKE_CHECKPOINT=$<TARGET_FILE:make_checkpoint>;TOKENTAB_FAULTS=$<BOOL:${TOKENTAB_FAULTS}>")
 endfunction()
 
 python_test(cli_golden SCRIPT test_golden.py)
+python_test(cli_identity SCRIPT test_identity.py PROCESSORS 2)
+python_test(cli_novomolgen SCRIPT test_novomolgen.py)
+python_test(cli_damage SCRIPT test_damage.py FAULTS)
