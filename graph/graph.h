@@ -359,4 +359,50 @@ bool graph_block_has_linear(const struct graph_block *b);
 /** Floating-point operations of one row through the tables' nodes. */
 double graph_block_flops(const struct graph_block *b);
 
+/* ---- enclosing models: graph_region.c -------------------------------------------------------- */
+
+/** Resolve the weights of a model (dtype, shape, slice) against a checkpoint; nodes stay as they
+ *  are: their shapes are those of a run.  Local.  As graph_block_resolve. */
+NODISCARD enum status graph_model_resolve(struct graph_model *m, graph_tensor_fn find, void *ctx,
+                                          struct err *err);
+/** Bytes of the distinct weights that the live nodes of a resolved model read. */
+NODISCARD enum status graph_model_storage(const struct graph_model *m, struct graph_storage *out,
+                                          struct err *err);
+/** live[i]: an output depends on node i.  live has graph.n_nodes.  Pure. */
+void graph_model_live(const struct graph_model *m, bool *live);
+
+/** A region that the user names: its token-local ancestors down to the embedding belong to it. */
+struct graph_region_request {
+    const char *name, *where; /* where: JSON path, for messages */
+    const uint32_t *nodes;    /* indices of nodes of the model */
+    size_t n_nodes;
+};
+
+/** A token-local region of a model. */
+struct graph_region {
+    char *name;         /* owned; that of its embedding unless the user named it */
+    char *reason;       /* owned; why it stays as it is, NULL where block can be tabulated */
+    uint32_t embedding; /* node of the model */
+    bool *members;      /* owned; [model->graph.n_nodes] */
+    /** Frontier: members that something outside reads or that are outputs, in node order, the
+     *  embedding itself last; nodes of the model, one for each table of the block. */
+    uint32_t *frontier; /* owned */
+    size_t n_frontier;
+    struct graph_block block; /* owned; a fanout, unresolved; empty where reason is set early */
+};
+
+/** Binding-time analysis.  Without requests: for each live embedding the maximal region, all nodes
+ *  that depend on the token through this embedding and row-local ops alone (integer results and
+ *  mixtures of experts stay outside).  With requests: those regions alone.  A region of which the
+ *  embedding alone is read, and one that shares a node with a larger one (the earlier, when equal),
+ *  get a reason.  Weights that live nodes outside read too become external consumers of the block.
+ *  *out is owned (graph_regions_free).  Local.
+ *  @return ST_OK, ST_STRUCTURE (a named node is not token-local: says why), ST_SPEC (named nodes
+ *  have different embeddings), ST_NOMEM */
+NODISCARD enum status graph_regions_find(const struct graph_model *m,
+                                         const struct graph_region_request *requests,
+                                         size_t n_requests, struct graph_region **out, size_t *n,
+                                         struct err *err);
+void graph_regions_free(struct graph_region **regions, size_t n);
+
 #endif
