@@ -20,6 +20,9 @@ NODISCARD enum status lookup_table_rows(struct tokentab_recipe *recipe, size_t r
                                         uint64_t first, uint64_t n, void *dst, struct err *err);
 /** The original id of table row `row` (identity without an id list). */
 uint64_t lookup_row_id(const struct tokentab_recipe *recipe, uint64_t row);
+/** The bias of a projected recipe, [width of z] elements, not aligned; NULL without one.  Borrowed.
+ */
+const void *lookup_bias(const struct tokentab_recipe *recipe);
 /** Number of table rows: num_embeddings, or the length of the id list. */
 uint64_t lookup_n_rows(const struct tokentab_recipe *recipe);
 

@@ -238,6 +238,11 @@ const struct format_recipe *lookup_recipe(const struct tokentab_recipe *recipe)
     return recipe->r;
 }
 
+const void *lookup_bias(const struct tokentab_recipe *recipe)
+{
+    return recipe->bias;
+}
+
 uint64_t lookup_n_rows(const struct tokentab_recipe *recipe)
 {
     return recipe->n_rows;
