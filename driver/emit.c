@@ -129,6 +129,7 @@ static enum status recipe_skeleton(struct emission *e, struct err *err)
                         : spec->vocab > 0   ? spec->vocab
                                             : r->rows_in_checkpoint;
     r->has_ids = e->job->ids != NULL;
+    r->n_ids = e->job->n_ids;
     TRY(mem_calloc(e->l->n_groups, sizeof *r->groups, &memory, err));
     r->groups = memory;
     r->n_groups = e->l->n_groups;
