@@ -191,6 +191,17 @@ static enum status judge_and_emit(struct block_run *r, struct bytes *report, str
                            r->out, r->ctx->opts, (const char *)report->data, err);
 }
 
+/* A checkpoint that changed is the cause of whatever else was found in it.  Collective. */
+static enum status checkpoint_unchanged_all(const struct block_run *r, struct err *err)
+{
+    struct err changed = {0};
+    enum status st = format_checkpoint_unchanged(r->job->checkpoint, &changed);
+    st = comm_agree(r->ctx->comm, st, &changed);
+    if (st != ST_OK)
+        *err = changed;
+    return st;
+}
+
 static enum status run_block(struct block_run *r, struct err *err)
 {
     struct comm *comm = r->ctx->comm;
@@ -200,11 +211,14 @@ static enum status run_block(struct block_run *r, struct err *err)
     enum status st = comm_agree(comm, driver_block_prepare(r->job, r->b, err), err);
     if (st != ST_OK)
         return refuse(r, st, err);
+    TRY(driver_block_agree_all(comm, r->job, r->b, err));
     if (root)
         st = driver_totals_make(r->b, &r->totals, err);
     r->totals.run_file = root ? &r->run_file : NULL;
     TRY(comm_agree(comm, st, err));
     st = driver_schedule_all(comm, r->b, r->store, o, &r->totals, err);
+    if (st != ST_STOPPED)
+        TRY(checkpoint_unchanged_all(r, err));
     if (st != ST_OK)
         return refuse(r, st, err);
     if (o->task_count > 0)

@@ -163,6 +163,11 @@ NODISCARD enum status driver_job_kernels_all(struct comm *comm, const struct dri
 /** Read weights, open the worker, build the common fingerprint.  Local. */
 NODISCARD enum status driver_block_prepare(const struct driver_job *job, struct driver_block *b,
                                            struct err *err);
+/** Compare what the prepared block depends on (weights' digests, attributes, environment,
+ * checkpoint size) over all ranks: ST_ENVIRONMENT names field, values, ranks and hosts. Collective.
+ */
+NODISCARD enum status driver_block_agree_all(struct comm *comm, const struct driver_job *job,
+                                             const struct driver_block *b, struct err *err);
 void driver_block_release(struct driver_block *b);
 
 /* ---- unit summaries -------------------------------------------------------------------------- */

@@ -170,6 +170,11 @@ static enum status payload_layout(struct emission *e, struct bytes *header, stru
     return ST_OK;
 }
 
+static enum status emit_fault(const char *name, struct err *err)
+{
+    return fault_hit(name) ? err_set(err, ST_IO, "%s: fault point", name) : ST_OK;
+}
+
 /* ---- payload --------------------------------------------------------------------------------- */
 
 /* Rows [first, first + n) of a group, its tables' columns side by side. */
@@ -209,6 +214,7 @@ static enum status write_group_unit(const struct emission *e, struct driver_unit
         uint64_t n = min_u64(step, count - at);
         char *rows = buffer + (size_t)step * row_bytes;
         TRY(driver_check_stop(err));
+        TRY(emit_fault("emit_write", err));
         TRY(group_rows(e, reader, group, first + at, n, buffer, rows, err));
         TRY(file_write_at(fd, e->staged, e->offsets[group] + (first + at) * row_bytes, rows,
                           (size_t)n * row_bytes, err));
@@ -269,6 +275,7 @@ static enum status write_extras(const struct emission *e, int fd, struct err *er
 /* Make the staged file at its full size, with header and small tensors.  Rank 0. */
 static enum status stage_open(const struct emission *e, const struct bytes *header, struct err *err)
 {
+    TRY(emit_fault("emit_open", err));
     TRY(file_make_dirs(e->out, err));
     int fd = open(e->staged, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0)
@@ -377,6 +384,7 @@ static enum status seal(struct emission *e, struct err *err)
     /* Before its digest, so that the damaged file has a name of its own and only the layouts check
      * can tell. */
     TRY(damage_staged(e, e->staged, err));
+    TRY(emit_fault("emit_seal", err));
     TRY(file_digests(e->staged, sha256, NULL, &r->payload_bytes, err));
     r->payload_sha256 = str_dup(sha256);
     r->payload_file = str_printf("tables-%.16s.safetensors", sha256);
@@ -425,7 +433,7 @@ static enum status check_my_layouts(const struct emission *e, struct err *err)
     enum tokentab_status opened = tokentab_open(e->out, &opts, &recipe, &lib);
     if (opened != TOKENTAB_OK)
         return err_set(err, lookup_status(opened), "staged recipe: %s", lib.message);
-    enum status st = ST_OK;
+    enum status st = emit_fault("emit_check", err);
     uint64_t size = (uint64_t)comm_size(e->comm), rank = (uint64_t)comm_rank(e->comm), checks = 0;
     for (uint64_t u = rank; u < e->b->grid.n_units && st == ST_OK; u += size) {
         uint64_t first = 0, count = 0;
@@ -500,6 +508,8 @@ static enum status publish(const struct emission *e, const char *report, struct 
     char *from = path_join(e->out, LOOKUP_STAGED_FILE), *to = path_join(e->out, LOOKUP_RECIPE_FILE);
     char *report_path = path_join(e->out, "report.json");
     enum status st = from == NULL || to == NULL || report_path == NULL ? err_nomem(err, 1) : ST_OK;
+    if (st == ST_OK)
+        st = emit_fault("emit_publish", err);
     if (st == ST_OK)
         st = file_publish(report_path, report, strlen(report), err);
     if (st == ST_OK)

@@ -215,6 +215,7 @@ static enum status compare_unit(struct reduction *r, struct driver_unit_reader *
     uint64_t step = max_u64(1, COMPARE_BYTES / row_bytes);
     for (uint64_t at = 0; at < count && !r->differs[a]; at += step) {
         uint64_t n = min_u64(step, count - at);
+        TRY(driver_check_stop(err));
         char *other = buffer + (size_t)step * row_bytes;
         TRY(driver_unit_reader_rows(reader, a / n_tables, a % n_tables, first + at, n, buffer,
                                     err));
@@ -238,6 +239,8 @@ static enum status compare_my_units(struct reduction *r, struct err *err)
     void *buffer = NULL;
     enum status st =
         mem_alloc(2, (largest > COMPARE_BYTES ? largest : COMPARE_BYTES), &buffer, err);
+    if (st == ST_OK && fault_hit("reduce_compare"))
+        st = err_set(err, ST_IO, "reduce_compare: fault point");
     uint64_t size = (uint64_t)comm_size(r->comm), rank = (uint64_t)comm_rank(r->comm);
     for (uint64_t u = rank; u < r->block->grid.n_units && st == ST_OK; u += size)
         for (size_t i = 0; i < r->n && st == ST_OK; i++)

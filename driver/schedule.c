@@ -27,10 +27,30 @@ static void nap(void)
 /* ---- what both sides do ---------------------------------------------------------------------- */
 
 struct shard_run {
+    struct comm *comm;
     struct driver_block *block;
     struct shard_store *store;
     const struct driver_opts *opts;
 };
+
+static bool is_policy(enum status st)
+{
+    return st == ST_NONFINITE || st == ST_POSITIONS;
+}
+
+/* Test hook: a unit takes this many milliseconds longer, in steps that see signals. */
+static enum status slow_down(worker_tick_fn tick, void *tick_ctx, struct err *err)
+{
+    const char *text = fault_value("TOKENTAB_UNIT_MS");
+    uint64_t ms = 0;
+    if (text == NULL || !str_to_u64(text, &ms))
+        return ST_OK;
+    for (double end = clock_s() + (double)ms / 1000; clock_s() < end;) {
+        TRY(tick(tick_ctx, err));
+        nap();
+    }
+    return ST_OK;
+}
 
 /* Evaluate the units of a shard; answer = {shard, status, message, failed unit, n, summaries}. */
 static void shard_answer(const struct shard_run *run, uint32_t shard, worker_tick_fn tick,
@@ -45,6 +65,8 @@ static void shard_answer(const struct shard_run *run, uint32_t shard, worker_tic
         struct driver_unit_summary s;
         st = driver_check_stop(&err);
         if (st == ST_OK)
+            st = slow_down(tick, tick_ctx, &err);
+        if (st == ST_OK)
             st = driver_unit_run(run->block, run->store, unit, run->opts, tick, tick_ctx, &s, &err);
         if (st != ST_OK)
             break;
@@ -52,6 +74,11 @@ static void shard_answer(const struct shard_run *run, uint32_t shard, worker_tic
         driver_unit_summary_free(&s);
         done++;
     }
+    if (st == ST_OK && fault_hit("schedule_answer"))
+        st = err_set(&err, ST_IO, "answer of shard %lu: fault point", (unsigned long)shard);
+    /* A refusal is about the unit, whoever met it; other faults are a rank's. */
+    if (st != ST_OK && !is_policy(st) && comm_size(run->comm) > 1)
+        err_prefix(&err, "rank %d (%s)", comm_rank(run->comm), comm_host(run->comm));
     answer->size = 0;
     bytes_put_u32(answer, shard);
     bytes_put_u32(answer, (uint32_t)st);
@@ -79,11 +106,6 @@ struct schedule {
     struct err failure;   /* its message, or the first other failure */
     bool fatal;
 };
-
-static bool is_policy(enum status st)
-{
-    return st == ST_NONFINITE || st == ST_POSITIONS;
-}
 
 static void note_failure(struct schedule *s, enum status st, const char *message, uint64_t unit)
 {
@@ -286,6 +308,7 @@ static void report_signal(struct comm *comm)
     struct bytes b = {0};
     struct err err = {0};
     enum status st = driver_check_stop(&err);
+    err_prefix(&err, "rank %d (%s)", comm_rank(comm), comm_host(comm));
     bytes_put_u32(&b, no_shard);
     bytes_put_u32(&b, (uint32_t)st);
     bytes_put_str(&b, err.message);
@@ -353,7 +376,7 @@ enum status driver_schedule_all(struct comm *comm, struct driver_block *b,
                                 struct shard_store *store, const struct driver_opts *opts,
                                 struct driver_totals *totals, struct err *err)
 {
-    struct shard_run run = {.block = b, .store = store, .opts = opts};
+    struct shard_run run = {.comm = comm, .block = b, .store = store, .opts = opts};
     struct schedule s = {.comm = comm,
                          .run = run,
                          .totals = totals,

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 void checkpoint_warn(struct format_checkpoint *c, const char *fmt, ...)
 {
@@ -121,6 +122,25 @@ struct checkpoint_entry *checkpoint_entry_find(const struct format_checkpoint *c
     return bsearch(&key, c->entries, c->n_entries, sizeof *c->entries, compare_entries);
 }
 
+static void stamp_from(const struct stat *info, struct checkpoint_stamp *out)
+{
+    *out = (struct checkpoint_stamp){.device = (uint64_t)info->st_dev,
+                                     .inode = (uint64_t)info->st_ino,
+                                     .size = (uint64_t)info->st_size,
+                                     .seconds = (int64_t)info->st_mtim.tv_sec,
+                                     .nanoseconds = info->st_mtim.tv_nsec};
+}
+
+static enum status open_file(struct checkpoint_file *f, uint64_t cap, struct err *err)
+{
+    struct stat info;
+    TRY(format_safetensors_open(f->path, cap, &f->data, err));
+    if (fstat(f->data->fd, &info) != 0)
+        return err_set(err, ST_IO, "%s: %s", f->path, strerror(errno));
+    stamp_from(&info, &f->stamp);
+    return ST_OK;
+}
+
 static enum status open_single(struct format_checkpoint *c, uint64_t cap, struct err *err)
 {
     c->files = calloc(1, sizeof *c->files);
@@ -131,7 +151,7 @@ static enum status open_single(struct format_checkpoint *c, uint64_t cap, struct
     c->files[0].path = str_dup(c->path);
     if (c->files[0].path == NULL)
         return err_nomem(err, strlen(c->path) + 1);
-    TRY(format_safetensors_open(c->path, cap, &c->files[0].data, err));
+    TRY(open_file(&c->files[0], cap, err));
     const struct format_safetensors *f = c->files[0].data;
     c->entries = calloc(f->n_tensors + 1, sizeof *c->entries);
     if (c->entries == NULL)
@@ -209,7 +229,7 @@ static enum status open_indexed(struct format_checkpoint *c,
             n_absent++;
             continue;
         }
-        TRY(format_safetensors_open(c->files[i].path, opts->header_cap, &c->files[i].data, err));
+        TRY(open_file(&c->files[i], opts->header_cap, err));
         attach_tensors(c, i);
     }
     if (n_absent > 0 && !opts->allow_missing_unused)
@@ -342,6 +362,50 @@ enum status format_checkpoint_read(const struct format_checkpoint *c,
             return format_safetensors_read(f, tensor, offset, dst, size, err);
     }
     return err_set(err, ST_INTERNAL, "%s: read of a tensor of another checkpoint", c->path);
+}
+
+static enum status file_unchanged(const struct checkpoint_file *f, struct err *err)
+{
+    struct stat info;
+    struct checkpoint_stamp now;
+    /* In place first: a name that leads elsewhere says nothing of the open file. */
+    if (fstat(f->data->fd, &info) != 0)
+        return err_set(err, ST_IO, "%s: %s", f->path, strerror(errno));
+    stamp_from(&info, &now);
+    if (now.size != f->stamp.size)
+        return err_set(err, ST_IO,
+                       "%s: changed while it was read: %" PRIu64 " bytes when opened, %" PRIu64
+                       " now; run again",
+                       f->path, f->stamp.size, now.size);
+    if (now.seconds != f->stamp.seconds || now.nanoseconds != f->stamp.nanoseconds)
+        return err_set(err, ST_IO, "%s: changed while it was read: written to since; run again",
+                       f->path);
+    if (stat(f->path, &info) != 0)
+        return err_set(err, ST_IO, "%s: changed while it was read: %s; run again", f->path,
+                       strerror(errno));
+    stamp_from(&info, &now);
+    if (now.inode != f->stamp.inode || now.device != f->stamp.device)
+        return err_set(err, ST_IO,
+                       "%s: changed while it was read: replaced by another file; run again",
+                       f->path);
+    return ST_OK;
+}
+
+enum status format_checkpoint_unchanged(const struct format_checkpoint *c, struct err *err)
+{
+    for (size_t i = 0; i < c->n_files; i++)
+        if (c->files[i].data != NULL)
+            TRY(file_unchanged(&c->files[i], err));
+    return ST_OK;
+}
+
+uint64_t format_checkpoint_bytes(const struct format_checkpoint *c)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < c->n_files; i++)
+        if (c->files[i].data != NULL)
+            bytes += c->files[i].data->file_size;
+    return bytes;
 }
 
 size_t format_checkpoint_count(const struct format_checkpoint *c)

@@ -5,10 +5,18 @@
 
 #include "formats/formats.h"
 
+/** What tells that a file is no longer the one that was opened. */
+struct checkpoint_stamp {
+    uint64_t device, inode, size;
+    int64_t seconds; /* of the last change of its content */
+    long nanoseconds;
+};
+
 struct checkpoint_file {
     const char *name;                /* as in the index; borrowed from it, or path itself */
     char *path;                      /* owned */
     struct format_safetensors *data; /* owned; NULL: absent */
+    struct checkpoint_stamp stamp;   /* when it was opened */
 };
 
 struct checkpoint_entry {

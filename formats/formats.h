@@ -39,6 +39,13 @@ enum status format_checkpoint_tensor_info(void *ctx, const char *name,
 NODISCARD enum status format_checkpoint_read(const struct format_checkpoint *c,
                                              const struct format_tensor *tensor, uint64_t offset,
                                              void *dst, size_t size, struct err *err);
+/** Is every file still the one that was opened, of the same size and time of change, and does its
+ * name still lead to it?  To be asked once all has been read: what was read may otherwise be half old
+ * and half new.  ST_IO ("changed while it was read", with what differs).  Local. */
+NODISCARD enum status format_checkpoint_unchanged(const struct format_checkpoint *c,
+                                                  struct err *err);
+/** Bytes of all its files. */
+uint64_t format_checkpoint_bytes(const struct format_checkpoint *c);
 /** All tensors, name order; and the file each lies in. */
 size_t format_checkpoint_count(const struct format_checkpoint *c);
 const struct format_tensor *format_checkpoint_tensor(const struct format_checkpoint *c, size_t i,
