@@ -12,7 +12,7 @@
 
 /* Each core in turn, several times, and the best of it: a busy machine disturbs all of them alike.
  */
-static const double MEASURE_S = 0.15;
+static const double MEASURE_S = 0.1;
 enum { ROUNDS = 3 };
 /* Below this share of the best rate a core is worth a warning. */
 static const double GOOD_SHARE = 0.7;

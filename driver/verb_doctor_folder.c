@@ -73,8 +73,9 @@ static enum status second_process(const char *dir, struct err *err)
 static enum status lock_test(const char *dir, struct err *err)
 {
     struct shard_lock *lock = NULL;
-    TRY(shard_lock_take(dir, SHARD_LOCK_GATE, 0, 0, &lock, err));
-    enum status st = second_process(dir, err);
+    enum status st = shard_lock_take(dir, SHARD_LOCK_GATE, 0, 0, &lock, err);
+    if (st == ST_OK)
+        st = second_process(dir, err);
     shard_lock_release(&lock);
     char *path = path_join(dir, "lock");
     if (path != NULL)
