@@ -233,6 +233,23 @@ static enum status run_block(struct block_run *r, struct err *err)
     return st;
 }
 
+/* Policy outcomes of one block do not keep the others from being compiled. */
+static bool is_outcome(enum status st)
+{
+    return st == ST_TOLERANCE || st == ST_DECISION || st == ST_STORAGE || st == ST_NONFINITE ||
+           st == ST_POSITIONS;
+}
+
+/* Last word of the progress file. */
+static const char *end_state(const struct driver_opts *o, enum status st)
+{
+    if (st == ST_STOPPED)
+        return "stopped";
+    if (st != ST_OK && !is_outcome(st))
+        return "failed";
+    return o->task_count > 0 && st == ST_OK ? "stored" : driver_status_word(st);
+}
+
 /* ---- results --------------------------------------------------------------------------------- */
 
 static void result_text(struct block_run *r, enum status st, const struct err *err)
@@ -272,13 +289,14 @@ static void result_json(const struct block_run *r, enum status st, const struct 
 {
     format_write_object(w, NULL);
     format_write_string(w, "block", r->b->graph->name);
-    format_write_string(w, "status", driver_status_word(st));
+    format_write_string(w, "status", end_state(r->ctx->opts, st));
     format_write_u64(w, "exit_code", (uint64_t)status_exit_code(st));
     if (st != ST_OK)
         format_write_string(w, "reason",
                             r->verdict.reason[0] != '\0' ? r->verdict.reason : err->message);
     format_write_u64(w, "tokens", r->b->n_rows);
-    format_write_u64(w, "units", r->totals.n_units);
+    format_write_u64(w, "units", r->b->grid.n_units);
+    format_write_u64(w, "shards", r->b->grid.n_shards);
     format_write_u64(w, "units_reused", r->totals.units_reused);
     format_write_u64(w, "units_evaluated", r->totals.units_evaluated);
     format_write_u64(w, "distinct_tables", r->layout.n_tables);
@@ -291,34 +309,44 @@ static void result_json(const struct block_run *r, enum status st, const struct 
     format_write_bool(w, "unchanged", r->unchanged);
     format_write_string(w, "recipe", r->out);
     format_write_string(w, "work", r->work);
+    format_write_double(w, "schedule_seconds", r->totals.schedule_s);
     format_write_double(w, "seconds", r->seconds);
     format_write_end_object(w);
 }
 
-/* WORK/run.json: what promises nothing. */
-static void write_run_file(const struct block_run *r, enum status st, const struct err *err)
+/* WORK/run.json: what promises nothing.  `blocks` is the array that --json prints too. */
+static void write_run_file(const struct driver_context *ctx, const struct driver_job *job,
+                           const char *work, double seconds, const char *blocks)
 {
     struct format_writer w = {.pretty = true};
     struct err ignored = {0};
     char cpu[KERNELS_FLAGS_SIZE];
-    char *path = path_join(r->work, "run.json");
+    char *path = path_join(work, "run.json");
     kernels_cpu_text(cpu, sizeof cpu);
     format_write_object(&w, NULL);
     format_write_u64(&w, "schema_version", DRIVER_JSON_SCHEMA);
     format_write_string(&w, "version", DRIVER_VERSION);
-    format_write_u64(&w, "ranks", (uint64_t)comm_size(r->ctx->comm));
-    format_write_string(&w, "host", comm_host(r->ctx->comm));
-    format_write_string(&w, "cpu", cpu);
-    format_write_u64(&w, "shards", r->b->grid.n_shards);
+    format_write_u64(&w, "ranks", (uint64_t)comm_size(ctx->comm));
+    format_write_string(&w, "host", comm_host(ctx->comm));
     format_write_u64(&w, "pid", (uint64_t)getpid());
-    format_write_array(&w, "blocks");
-    result_json(r, st, err, &w);
-    format_write_end_array(&w);
+    format_write_string(&w, "mpi", comm_library());
+    format_write_string(&w, "cpu", cpu);
+    format_write_object(&w, "environment");
+    for (size_t i = 0; i < KERNELS_ENV_FIELDS; i++) {
+        char value[KERNELS_TEXT_SIZE];
+        const char *name = NULL;
+        kernels_env_field(kernels_environment(job->kernels), i, &name, value, sizeof value);
+        format_write_string(&w, name, value);
+    }
+    format_write_end_object(&w);
+    format_write_double(&w, "seconds", seconds);
+    format_write_raw(&w, "blocks", blocks);
     format_write_end_object(&w);
     format_write_finish(&w);
+    /* Where this cannot be written the run has failed with a better message, or soon will. */
     if (path != NULL && !w.out.failed &&
         file_publish(path, w.out.data, w.out.size, &ignored) != ST_OK)
-        log_warn("run.json: %s", ignored.message);
+        log_debug("%s", ignored.message);
     bytes_free(&w.out);
     free(path);
 }
@@ -336,31 +364,15 @@ static enum status lock_all(struct driver_context *ctx, const char *work, struct
     if (root) {
         st = file_make_dirs(work, err);
         if (st == ST_OK)
-            st = shard_lock_take(work, o->task_count > 0 ? SHARD_LOCK_TASK : SHARD_LOCK_GATE,
-                                 (uint32_t)o->task_index, o->lock_wait_s, lock, err);
+            st = shard_lock_take_until(work, o->task_count > 0 ? SHARD_LOCK_TASK : SHARD_LOCK_GATE,
+                                       (uint32_t)o->task_index, o->lock_wait_s,
+                                       driver_stop_requested, lock, err);
     }
     TRY(comm_agree(ctx->comm, st, err));
     if (!root && o->task_count == 0)
         st = shard_lock_take(work, SHARD_LOCK_RANK, (uint32_t)comm_rank(ctx->comm), o->lock_wait_s,
                              lock, err);
     return comm_agree(ctx->comm, st, err);
-}
-
-/* Policy outcomes of one block do not keep the others from being compiled. */
-static bool is_outcome(enum status st)
-{
-    return st == ST_TOLERANCE || st == ST_DECISION || st == ST_STORAGE || st == ST_NONFINITE ||
-           st == ST_POSITIONS;
-}
-
-/* Last word of the progress file. */
-static const char *end_state(const struct driver_opts *o, enum status st)
-{
-    if (st == ST_STOPPED)
-        return "stopped";
-    if (st != ST_OK && !is_outcome(st))
-        return "failed";
-    return o->task_count > 0 && st == ST_OK ? "stored" : driver_status_word(st);
 }
 
 static enum status one_block(struct driver_context *ctx, struct driver_job *job, size_t i,
@@ -389,13 +401,11 @@ static enum status one_block(struct driver_context *ctx, struct driver_job *job,
         driver_run_file_close(&r.run_file, end_state(ctx->opts, st),
                               st == ST_OK ? "" : err->message);
     r.seconds = clock_s() - start;
+    if (comm_rank(ctx->comm) == 0)
+        result_json(&r, st, err, json);
     if (comm_rank(ctx->comm) == 0 && (st == ST_OK || is_outcome(st))) {
-        if (ctx->opts->json)
-            result_json(&r, st, err, json);
-        else
+        if (!ctx->opts->json)
             result_text(&r, st, err);
-        if (ctx->opts->task_count == 0)
-            write_run_file(&r, st, err);
         log_info("%s: %llu tokens in %.2f s", name, (unsigned long long)r.b->n_rows, r.seconds);
     }
     driver_layout_free(&r.layout);
@@ -407,29 +417,56 @@ static enum status one_block(struct driver_context *ctx, struct driver_job *job,
     return st;
 }
 
+/* The array of blocks as text, indented to stand in an object; NULL when memory is short. */
+static const char *blocks_text(struct format_writer *blocks)
+{
+    format_write_end_array(blocks);
+    bytes_put_u8(&blocks->out, '\0');
+    if (blocks->out.failed)
+        return NULL;
+    const char *text = (const char *)blocks->out.data;
+    return text + strspn(text, " \n");
+}
+
+static void deliver_blocks(struct driver_context *ctx, const struct driver_job *job,
+                           const struct places *p, double seconds, struct format_writer *blocks)
+{
+    const char *text = blocks_text(blocks);
+    if (comm_rank(ctx->comm) != 0 || text == NULL)
+        return;
+    if (ctx->opts->task_count == 0) /* tasks of an array run side by side */
+        write_run_file(ctx, job, p->work, seconds, text);
+    if (!ctx->opts->json)
+        return;
+    struct format_writer w = {.pretty = true};
+    format_write_object(&w, NULL);
+    format_write_u64(&w, "schema_version", DRIVER_JSON_SCHEMA);
+    format_write_raw(&w, "blocks", text);
+    format_write_end_object(&w);
+    format_write_finish(&w);
+    bytes_append(&ctx->result, w.out.data, w.out.size);
+    ctx->result.failed = ctx->result.failed || w.out.failed;
+    bytes_free(&w.out);
+}
+
 static enum status compile_job(struct driver_context *ctx, struct driver_job *job,
                                const struct places *p, struct err *err)
 {
-    struct format_writer json = {.pretty = true};
+    struct format_writer blocks = {.pretty = true, .depth = 1};
     struct err first = {0};
     enum status st = ST_OK;
-    format_write_object(&json, NULL);
-    format_write_u64(&json, "schema_version", DRIVER_JSON_SCHEMA);
-    format_write_array(&json, "blocks");
+    double start = clock_s();
+    format_write_array(&blocks, NULL);
     for (size_t i = 0; i < job->n_blocks && (st == ST_OK || is_outcome(st)); i++) {
         struct err one = {0};
-        st = one_block(ctx, job, i, p, &json, &one);
+        st = one_block(ctx, job, i, p, &blocks, &one);
         /* Numeric policy (5) outranks storage (6); anything else ends the run. */
         if (st != ST_OK &&
             (first.st == ST_OK || !is_outcome(st) || (first.st == ST_STORAGE && st != ST_STORAGE)))
             first = one;
     }
-    format_write_end_array(&json);
-    format_write_end_object(&json);
-    format_write_finish(&json);
-    if (ctx->opts->json && comm_rank(ctx->comm) == 0)
-        bytes_append(&ctx->result, json.out.data, json.out.size);
-    bytes_free(&json.out);
+    deliver_blocks(ctx, job, p, clock_s() - start, &blocks);
+    bytes_free(&blocks.out);
     if (first.st != ST_OK)
         *err = first;
     return first.st;

@@ -200,12 +200,11 @@ NODISCARD enum status driver_unit_run(struct driver_block *b, struct shard_store
 /* ---- the progress file ----------------------------------------------------------------------- */
 
 /** WORK/<block>/progress.json of rank 0, or progress-part-I-of-N.json of an array task: for the
- * status verb.  A file that cannot be written is a warning, once; the run goes on.  Local. */
+ * status verb.  That it cannot be written ends nothing.  Local. */
 struct driver_run_file {
     char *path; /* owned; NULL: nothing is written */
     struct format_progress now;
     double written_s; /* clock_s() of the last write */
-    bool has_warned;
 };
 /** Fill in what stays the same and write the first state, "running". */
 void driver_run_file_open(struct driver_run_file *f, struct comm *comm,
@@ -232,6 +231,7 @@ struct driver_totals {
     uint64_t units_reused, units_evaluated, rows_done;
     uint64_t distinct_rows;           /* distinct embedding rows, counted within each unit */
     struct driver_run_file *run_file; /* borrowed, or NULL */
+    double schedule_s;                /* how long the schedule took */
 };
 NODISCARD enum status driver_totals_make(const struct driver_block *b, struct driver_totals *t,
                                          struct err *err);

@@ -22,10 +22,8 @@ static void put(struct driver_run_file *f)
         return;
     f->now.updated = now_s();
     f->written_s = clock_s();
-    if (format_progress_write(f->path, &f->now, &ignored) != ST_OK && !f->has_warned) {
-        f->has_warned = true;
-        log_warn("%s", ignored.message);
-    }
+    if (format_progress_write(f->path, &f->now, &ignored) != ST_OK)
+        log_debug("%s", ignored.message);
 }
 
 static uint64_t part_rows(const struct driver_block *b, uint64_t part, uint64_t n_parts,

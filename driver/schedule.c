@@ -393,7 +393,9 @@ enum status driver_schedule_all(struct comm *comm, struct driver_block *b,
     if (comm_rank(comm) == 0) {
         uint64_t rows = opts->task_count > 0 ? b->n_rows / opts->task_count : b->n_rows;
         driver_progress_start(&s.progress, opts, b->graph->name, rows);
+        double start = clock_s();
         drive(&s);
+        totals->schedule_s = clock_s() - start;
         driver_progress_end(&s.progress);
     } else {
         work(comm, &run);

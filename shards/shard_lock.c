@@ -196,7 +196,7 @@ static void sign(const struct shard_lock *l)
         (void)ftruncate(l->fd, 0);
 }
 
-static enum status take(struct shard_lock *l, double wait_s, struct err *err)
+static enum status take(struct shard_lock *l, double wait_s, bool (*stop)(void), struct err *err)
 {
     double deadline = clock_s() + wait_s;
     TRY(file_open(l, err));
@@ -209,6 +209,9 @@ static enum status take(struct shard_lock *l, double wait_s, struct err *err)
             TRY(file_open(l, err));
         else if (clock_s() >= deadline)
             return refuse(l, &b, wait_s, err);
+        if (stop != NULL && stop())
+            return err_set(err, ST_STOPPED, "%s: stopped by a signal while waiting for its holder",
+                           l->path);
         struct timespec pause = {.tv_sec = 0, .tv_nsec = (long)POLL_MS * 1000000};
         (void)nanosleep(&pause, NULL);
     }
@@ -220,6 +223,13 @@ static enum status take(struct shard_lock *l, double wait_s, struct err *err)
 enum status shard_lock_take(const char *work, enum shard_lock_kind kind, uint32_t index,
                             double wait_s, struct shard_lock **out, struct err *err)
 {
+    return shard_lock_take_until(work, kind, index, wait_s, NULL, out, err);
+}
+
+enum status shard_lock_take_until(const char *work, enum shard_lock_kind kind, uint32_t index,
+                                  double wait_s, bool (*stop)(void), struct shard_lock **out,
+                                  struct err *err)
+{
     *out = NULL;
     TRY(file_make_dirs(work, err));
     struct shard_lock *l = calloc(1, sizeof *l);
@@ -229,7 +239,8 @@ enum status shard_lock_take(const char *work, enum shard_lock_kind kind, uint32_
     l->kind = kind;
     l->index = index;
     l->path = path_join(work, "lock");
-    enum status st = l->path == NULL ? err_nomem(err, strlen(work) + 6) : take(l, wait_s, err);
+    enum status st =
+        l->path == NULL ? err_nomem(err, strlen(work) + 6) : take(l, wait_s, stop, err);
     if (st != ST_OK)
         shard_lock_release(&l);
     *out = l;

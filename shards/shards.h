@@ -109,6 +109,10 @@ enum shard_lock_kind {
  * the file system cannot lock. */
 NODISCARD enum status shard_lock_take(const char *work, enum shard_lock_kind kind, uint32_t index,
                                       double wait_s, struct shard_lock **out, struct err *err);
+/** The same; gives up waiting with ST_STOPPED once `stop` (NULL: never) returns true. */
+NODISCARD enum status shard_lock_take_until(const char *work, enum shard_lock_kind kind,
+                                            uint32_t index, double wait_s, bool (*stop)(void),
+                                            struct shard_lock **out, struct err *err);
 void shard_lock_release(struct shard_lock **lock);
 /** Who holds WORK now: "pid 123 on HOST" (the host where the file says so), "another host" where
  * the kernel cannot name the process, "" when nobody.  For status; takes nothing.  Not in a process
