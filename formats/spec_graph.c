@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The graph form: an enclosing model as inputs, nodes in topological order, outputs. */
 #include "formats/spec_internal.h"
+#include "formats/enclosing.h"
 #include "formats/formats_internal.h"
 
 #include <stdlib.h>
@@ -217,7 +218,7 @@ static enum status read_model(const struct spec_reader *r, const cJSON *json, st
     const cJSON *inputs, *nodes, *outputs, *item;
     size_t n_inputs = 0, n_nodes = 0, n_outputs = 0, i = 0;
     void *memory;
-    TRY(SPEC_OBJECT(r, &at, json, "inputs", "nodes", "outputs"));
+    TRY(SPEC_OBJECT(r, &at, json, "inputs", "nodes", "outputs", "regions"));
     TRY(read_list(r, &at, json, "inputs", &inputs, &n_inputs));
     TRY(read_list(r, &at, json, "nodes", &nodes, &n_nodes));
     TRY(read_list(r, &at, json, "outputs", &outputs, &n_outputs));
@@ -242,6 +243,83 @@ static enum status read_model(const struct spec_reader *r, const cJSON *json, st
     return ST_OK;
 }
 
+/* ---- regions ------------------------------------------------------------------------------- */
+
+void format_regions_free(struct format_region **regions, size_t n)
+{
+    for (size_t i = 0; *regions != NULL && i < n; i++) {
+        free((*regions)[i].name);
+        free((*regions)[i].where);
+        free((*regions)[i].nodes);
+    }
+    free(*regions);
+    *regions = NULL;
+}
+
+static enum status read_region(const struct spec_reader *r, const struct spec_path *at,
+                               const cJSON *json, const struct graph_model *m,
+                               const struct format_region *before, size_t n_before,
+                               struct format_region *region)
+{
+    const struct spec_path name_at = {at, "name", 0}, nodes_at = {at, "nodes", 0};
+    const cJSON *nodes = spec_get(json, "nodes");
+    const char *name = NULL;
+    void *memory = NULL;
+    TRY(SPEC_OBJECT(r, at, json, "name", "nodes"));
+    TRY(spec_string(r, at, json, "name", "a region", &name));
+    TRY(spec_name(r, &name_at, name));
+    for (size_t i = 0; i < n_before; i++)
+        if (strcmp(before[i].name, name) == 0)
+            return spec_fail(r, ST_SPEC, &name_at, "a second region of name %s", name);
+    TRY(spec_dup(r, name, &region->name));
+    region->where = spec_path_dup(at);
+    if (region->where == NULL)
+        return err_nomem(r->err, SPEC_PATH_SIZE);
+    if (nodes == NULL)
+        return spec_missing(r, at, "nodes", "a region");
+    TRY(spec_array(r, &nodes_at, nodes));
+    if (nodes->child == NULL)
+        return spec_fail(r, ST_SPEC, &nodes_at, "expected at least one node, found none");
+    TRY(spec_alloc(r, (size_t)cJSON_GetArraySize(nodes), sizeof *region->nodes, &memory));
+    region->nodes = memory;
+    for (const cJSON *item = nodes->child; item != NULL; item = item->next) {
+        const struct spec_path here = {&nodes_at, NULL, region->n_nodes};
+        TRY(read_reference(r, &here, item, &m->graph, NULL, &region->nodes[region->n_nodes]));
+        region->n_nodes++;
+    }
+    return ST_OK;
+}
+
+enum status format_spec_regions(const struct format_spec *s, const struct graph_model *m,
+                                struct format_region **out, size_t *n, struct err *err)
+{
+    const struct spec_reader r = {s, err};
+    const struct spec_path root = {0}, graph_at = {&root, "graph", 0},
+                           at = {&graph_at, "regions", 0};
+    const cJSON *json = spec_get(s->graph, "regions");
+    void *memory = NULL;
+    enum status st = ST_OK;
+    *out = NULL;
+    *n = 0;
+    if (json == NULL)
+        return ST_OK;
+    TRY(spec_array(&r, &at, json));
+    if (json->child == NULL)
+        return spec_fail(&r, ST_SPEC, &at, "expected at least one region, found none");
+    TRY(spec_alloc(&r, (size_t)cJSON_GetArraySize(json), sizeof **out, &memory));
+    *out = memory;
+    for (const cJSON *item = json->child; item != NULL && st == ST_OK; item = item->next) {
+        const struct spec_path here = {&at, NULL, *n};
+        (*n)++;
+        st = read_region(&r, &here, item, m, *out, *n - 1, &(*out)[*n - 1]);
+    }
+    if (st != ST_OK) {
+        format_regions_free(out, *n);
+        *n = 0;
+    }
+    return st;
+}
+
 enum status format_spec_graph(const struct format_spec *s, struct graph_model **out,
                               struct err *err)
 {
@@ -252,7 +330,12 @@ enum status format_spec_graph(const struct format_spec *s, struct graph_model **
         return ST_OK;
     TRY(spec_alloc(&r, 1, sizeof **out, &memory));
     struct graph_model *m = memory;
+    struct format_region *regions = NULL;
+    size_t n_regions = 0;
     enum status st = read_model(&r, s->graph, m);
+    if (st == ST_OK)
+        st = format_spec_regions(s, m, &regions, &n_regions, err);
+    format_regions_free(&regions, n_regions);
     if (st != ST_OK)
         graph_model_free(&m);
     *out = m;
