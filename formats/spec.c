@@ -233,13 +233,29 @@ static enum status read_content(const struct spec_reader *r, cJSON *json, struct
     return st;
 }
 
+/* Where the files came from, as import-hf writes it: text for people, nothing is computed from it. */
+static enum status check_provenance(const struct spec_reader *r, const cJSON *document)
+{
+    const struct spec_path at = {&root, "provenance", 0};
+    const cJSON *json = spec_get(document, "provenance");
+    if (json != NULL && !cJSON_IsObject(json))
+        return spec_expected(r, &at, json, "an object {name: text}");
+    for (const cJSON *item = json == NULL ? NULL : json->child; item != NULL; item = item->next) {
+        const struct spec_path here = {&at, item->string, 0};
+        if (!cJSON_IsString(item))
+            return spec_expected(r, &here, item, "a string");
+    }
+    return ST_OK;
+}
+
 static enum status read_document(const struct spec_reader *r, cJSON *json, struct format_spec *spec)
 {
     TRY(SPEC_OBJECT(r, &root, json, "tokentab", "checkpoint", "mode", "input_contract", "block",
                     "blocks", "graph", "examples", "row_count_profiles", "bulk_rows",
                     "validation_rows", "tolerance", "arithmetic", "storage", "aliases", "vocab",
-                    "ids"));
+                    "ids", "provenance"));
     TRY(read_contract(r, json));
+    TRY(check_provenance(r, json));
     TRY(read_path(r, json, "checkpoint", "a spec", &spec->checkpoint_path));
     TRY(read_path(r, json, "ids", NULL, &spec->ids_path));
     TRY(read_settings(r, json, spec));

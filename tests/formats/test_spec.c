@@ -143,6 +143,11 @@ static void test_ranges(void)
     spec_refused(WITH("'storage': true"), ST_SPEC,
                  "storage: expected \"must_shrink\" or \"may_grow\", found true");
     spec_refused(WITH("'examples': 1"), ST_SPEC, "examples: expected a path, a list or an object");
+    spec_refused(WITH("'provenance': []"), ST_SPEC, "provenance: expected an object {name: text}");
+    spec_refused(WITH("'provenance': {'revision': 1}"), ST_SPEC,
+                 "provenance.revision: expected a string, found number 1");
+    struct format_spec *s = spec_accepted(WITH("'provenance': {'config.json': 'sha256:00'}"));
+    format_spec_free(&s);
 }
 
 static void test_profiles(void)
