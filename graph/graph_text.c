@@ -7,10 +7,23 @@
  * merely names it.  Weights appear as their index in order of first use, with shape and slice; what
  * is in them is the digests' part. */
 
-static void put_weight(struct bytes *out, const struct graph_weight *w)
+/* Is it read row by row alone?  Then a unit depends on its own rows, whatever their number. */
+static bool is_only_embedding(const struct graph *g, size_t weight)
 {
-    bytes_printf(out, " %s %llux%llu", dtype_name(w->dtype), (unsigned long long)w->rows,
-                 (unsigned long long)w->cols);
+    for (size_t i = 0; i < g->n_nodes; i++)
+        for (size_t role = 0; role < ROLE_COUNT; role++)
+            if (g->nodes[i].weights[role] == (int32_t)weight && g->nodes[i].op != OP_EMBEDDING)
+                return false;
+    return true;
+}
+
+static void put_weight(struct bytes *out, const struct graph_weight *w, bool any_rows)
+{
+    bytes_printf(out, " %s ", dtype_name(w->dtype));
+    if (any_rows)
+        bytes_printf(out, "*x%llu", (unsigned long long)w->cols);
+    else
+        bytes_printf(out, "%llux%llu", (unsigned long long)w->rows, (unsigned long long)w->cols);
     if (w->in_out)
         bytes_printf(out, " in_out");
     if (w->split == SPLIT_BLOCKS && w->slice_count != 0)
@@ -77,7 +90,7 @@ enum status graph_block_canonical(const struct graph_block *b, struct bytes *out
     bytes_printf(out, "%s\n", kinds[b->kind]);
     for (size_t i = 0; i < g->n_weights; i++) {
         bytes_printf(out, "w%zu", i);
-        put_weight(out, &g->weights[i]);
+        put_weight(out, &g->weights[i], is_only_embedding(g, i));
     }
     for (size_t i = 0; i < g->n_nodes; i++) {
         const struct graph_node *node = &g->nodes[i];

@@ -227,6 +227,16 @@ static void test_canonical(void)
     CU_ASSERT_STRING_NOT_EQUAL(text, other);
     graph_block_free(&c);
     graph_block_free(&b);
+    /* the vocabulary's size is none: a unit depends on its own rows; but where a linear reads the
+     * table as well, its width is */
+    b = projected(false);
+    canonical(&b, text);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "w0 F32 *x16\n"));
+    graph_block_free(&b);
+    b = shared();
+    canonical(&b, text);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "w0 F32 30x16\n"));
+    graph_block_free(&b);
     b = projected(false);
     c = projected(false);
     c.graph.nodes[3].numbers[NUM_EPS] = 1e-6;
