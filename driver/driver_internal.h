@@ -48,7 +48,7 @@ struct driver_opts {
     uint64_t nan_mode;
     bool has_absolute, has_relative, has_ulp;
     /* export, import, sbatch, pack */
-    const char *to, *revision;
+    const char *to, *revision, *module;
     uint64_t size_limit;
     uint64_t nodes, tasks_per_node, time_minutes, array;
     const char *partition, *job_name, *launcher;
@@ -149,6 +149,7 @@ struct driver_job {
     struct driver_block *blocks;
     size_t n_blocks;
     struct kernels *kernels;
+    bool packed; /* write packed payloads */
 };
 
 /** Read spec and checkpoint headers, resolve and audit every block, make its grid.  Local.
@@ -256,6 +257,13 @@ struct driver_table {
     uint32_t group;
     uint64_t column;
 };
+/** Rows of a group that are the same bytes. */
+struct driver_sharing {
+    bool counted; /* n_distinct is known */
+    uint64_t n_distinct;
+    uint64_t *index;  /* [rows of the table]: number of the stored row; NULL: not shared */
+    uint64_t *firsts; /* [n_distinct]: first table row with those bytes */
+};
 /** Distinct tables, groups, bytes.  The same on all ranks. */
 struct driver_layout {
     size_t n_sources;   /* routes * tables */
@@ -264,7 +272,8 @@ struct driver_layout {
     size_t n_tables;
     struct format_group *groups;
     size_t n_groups;
-    uint64_t compares; /* full comparisons made */
+    struct driver_sharing *sharing; /* [n_groups] */
+    uint64_t compares;              /* full comparisons made */
 };
 /** From totals (rank 0) to the layout: digests, confirmed byte by byte by all ranks on their units.
  *  Collective. */
@@ -273,6 +282,12 @@ NODISCARD enum status driver_reduce_all(struct comm *comm, const struct driver_b
                                         const struct driver_totals *totals,
                                         struct driver_layout *out, struct err *err);
 void driver_layout_free(struct driver_layout *l);
+/** Identical rows of each group stored once, where that saves bytes; sets l->sharing and the
+ * groups' rows and `indexed`.  Part of driver_reduce_all.  Collective. */
+NODISCARD enum status driver_share_all(struct comm *comm, const struct driver_block *b,
+                                       struct shard_store *store,
+                                       const struct driver_totals *totals, struct driver_layout *l,
+                                       struct err *err);
 
 /** Bytes before and after, the verdict. */
 struct driver_verdict {
@@ -331,6 +346,18 @@ struct driver_unit_reader {
 enum status driver_unit_reader_rows(void *ctx, size_t route, size_t table, uint64_t first_row,
                                     uint64_t n_rows, void *dst, struct err *err);
 void driver_unit_reader_close(struct driver_unit_reader *r);
+/** Reads rows of a group: its tables' columns side by side, as the payload holds them. */
+struct driver_group_reader {
+    struct driver_unit_reader units;
+    const struct driver_layout *layout;
+    void *columns; /* scratch */
+    size_t columns_bytes;
+};
+/** format_packed_rows_fn over a struct driver_group_reader: table rows [first, first + n) of a
+ * group, before any sharing, to dst [n, group width]. */
+enum status driver_group_rows(void *ctx, uint32_t group, uint64_t first, uint64_t n, void *dst,
+                              struct err *err);
+void driver_group_reader_close(struct driver_group_reader *r);
 /** Stored elements of a projected block's bias.  ST_INTERNAL without one. */
 NODISCARD enum status driver_block_bias(const struct driver_block *b, void *dst, struct err *err);
 /** "bulk", "profile0", ... into buf. */

@@ -40,7 +40,7 @@ static const struct driver_opt all_options[] = {
      "start shards of another numeric environment over instead of refusing"},
     {"fresh", OPT_FLAG, AT(fresh), 0, NULL, NULL, 0, 0, "ignore stored shards, evaluate all again"},
     {"packed", OPT_FLAG, AT(packed), 0, NULL, NULL, 0, 0,
-     "write the packed payload (tables-*.ttz) instead of safetensors"},
+     "write the packed payload (tables-*.ttz, export: model.cmppack) instead of safetensors"},
     {"shards", OPT_TEXT, AT(shards), 0, "I/N", NULL, 0, 0,
      "evaluate part I (from 0) of N and stop: one task of a job array; \"slurm\": from "
      "SLURM_ARRAY_TASK_*"},
@@ -78,7 +78,10 @@ static const struct driver_opt all_options[] = {
     {"nan", OPT_CHOICE, AT(nan_mode), 0, "MODE", "differ|equal|bits", 0, 0,
      "NaN against NaN: differ, equal, or equal when the bits are (default: bits where no "
      "tolerance is given, else differ)"},
-    {"to", OPT_TEXT, AT(to), 0, "FORMAT", NULL, 0, 0, "safetensors, npy or compressme"},
+    {"to", OPT_CHOICE, AT(to), 0, "FORMAT", "safetensors|npy|compressme", 0, 0,
+     "safetensors (one file), npy (a folder) or compressme (a folder)"},
+    {"module", OPT_TEXT, AT(module), 0, "PATH", NULL, 0, 0,
+     "compressme: the module that the tables replace (default: the block is the model)"},
     {"revision", OPT_TEXT, AT(revision), 0, "REV", NULL, 0, 0, "revision to record"},
     {"size-limit", OPT_SIZE, AT(size_limit), 0, "BYTES", NULL, 1, 1e18,
      "largest size to unpack (default 1T)"},

@@ -228,7 +228,9 @@ static bool ends_with(const char *s, const char *end)
     return n >= m && strcmp(s + n - m, end) == 0;
 }
 
-static enum status add_npy(struct diff_source *s, const char *path, struct err *err)
+/* `route`: name of the folder that the file lies in, or NULL. */
+static enum status add_npy(struct diff_source *s, const char *path, const char *route,
+                           struct err *err)
 {
     struct format_npy a;
     int fd = -1;
@@ -236,8 +238,9 @@ static enum status add_npy(struct diff_source *s, const char *path, struct err *
     (void)close(fd);
     const char *base = path_base(path);
     size_t size = strlen(base);
+    int shown = (int)(ends_with(base, ".npy") ? size - 4 : size);
     struct diff_table *t = add_table(
-        s, str_printf("%.*s", ends_with(base, ".npy") ? (int)size - 4 : (int)size, base), err);
+        s, str_printf("%s%s%.*s", route ? route : "", route ? "/" : "", shown, base), err);
     if (t == NULL)
         return ST_NOMEM;
     t->offset = a.offset;
@@ -252,25 +255,37 @@ static int compare_tables(const void *a, const void *b)
     return strcmp(((const struct diff_table *)a)->name, ((const struct diff_table *)b)->name);
 }
 
-/* All .npy files of a folder; *n gets their number. */
-static enum status open_npy_folder(struct diff_source *s, const char *path, struct err *err)
+/* All .npy files of a folder and of the folders in it, as export writes them. */
+static enum status scan_npy(struct diff_source *s, const char *path, const char *route,
+                            struct err *err)
 {
     DIR *dir = opendir(path);
     if (dir == NULL)
         return err_set(err, ST_FORMAT, "%s: %s", path, strerror(errno));
-    s->kind = DIFF_NPY;
     enum status st = ST_OK;
     for (struct dirent *e = readdir(dir); e != NULL && st == ST_OK; e = readdir(dir)) {
-        if (!ends_with(e->d_name, ".npy"))
+        if (e->d_name[0] == '.')
             continue;
         char *file = path_join(path, e->d_name);
-        st = file == NULL ? err_nomem(err, 1) : add_npy(s, file, err);
+        if (file == NULL)
+            st = err_nomem(err, 1);
+        else if (ends_with(e->d_name, ".npy"))
+            st = add_npy(s, file, route, err);
+        else if (route == NULL && file_is_dir(file))
+            st = scan_npy(s, file, e->d_name, err);
         free(file);
     }
     (void)closedir(dir);
+    return st;
+}
+
+static enum status open_npy_folder(struct diff_source *s, const char *path, struct err *err)
+{
+    s->kind = DIFF_NPY;
+    TRY(scan_npy(s, path, NULL, err));
     if (s->n_tables > 0)
         qsort(s->tables, s->n_tables, sizeof *s->tables, compare_tables);
-    return st;
+    return ST_OK;
 }
 
 /* ---- any ------------------------------------------------------------------------------------- */
@@ -290,11 +305,19 @@ static enum status open_file(struct diff_source *s, const char *path, uint64_t h
         return open_unit(s, path, err);
     if (format_npy_is(start, got)) {
         s->kind = DIFF_NPY;
-        return add_npy(s, path, err);
+        return add_npy(s, path, NULL, err);
     }
     if (verb_is_packed(start, got))
         return open_packed(s, path, err);
     return open_checkpoint(s, path, header_cap, err);
+}
+
+static bool has_file(const char *dir, const char *name)
+{
+    char *path = path_join(dir, name);
+    bool there = path != NULL && file_exists(path);
+    free(path);
+    return there;
 }
 
 enum status diff_source_open(const char *path, uint64_t header_cap, struct diff_source *out,
@@ -305,7 +328,8 @@ enum status diff_source_open(const char *path, uint64_t header_cap, struct diff_
         return open_recipe(out, path, err);
     if (!file_is_dir(path))
         return open_file(out, path, header_cap, err);
-    TRY(open_npy_folder(out, path, err));
+    if (!has_file(path, "model.safetensors") && !has_file(path, "model.safetensors.index.json"))
+        TRY(open_npy_folder(out, path, err));
     return out->n_tables > 0 ? ST_OK : open_checkpoint(out, path, header_cap, err);
 }
 

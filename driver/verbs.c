@@ -91,9 +91,12 @@ const struct driver_verb driver_verbs[] = {
     {.name = "export",
      .usage = "export RECIPE --to FORMAT --out PATH",
      .summary = "write the tables as safetensors, npy or a compressme artifact",
+     .help = "Tensors are named route/output (bulk/q, profile0/q, ...), every row in full; for a\n"
+             "projected block z and r, with bias.  npy: PATH/route/output.npy.  diff compares the\n"
+             "recipe with what was exported.",
      .min_args = 1,
      .max_args = 1,
-     .options = "to out force",
+     .options = "to out force module packed",
      .run = driver_verb_export},
     {.name = "import-hf",
      .usage = "import-hf DIR --out SPEC",
