@@ -150,6 +150,8 @@ static enum status recipe_skeleton(struct emission *e, struct err *err)
         r->has_bias = e->b->graph->bias_weight >= 0;
         r->bias_dtype = e->b->graph->tables[0].dtype;
         r->retain_projection = e->b->graph->retain_projection;
+        if (r->retain_projection)
+            r->projection_columns = e->b->graph->graph.nodes[1].width;
         const struct graph_node *norm = &e->b->graph->graph.nodes[e->b->graph->tables[1].node];
         r->normalize_eps = norm->numbers[NUM_EPS];
     }
