@@ -111,6 +111,22 @@ static void write_tables(const struct report *r)
         format_write_end_object(w);
     }
     format_write_end_array(w);
+    format_write_array(w, "groups");
+    for (size_t g = 0; g < r->l->n_groups; g++) {
+        const struct format_group *group = &r->l->groups[g];
+        format_write_object(w, NULL);
+        format_write_u64(w, "id", g);
+        format_write_string(w, "dtype", dtype_name(group->dtype));
+        format_write_u64(w, "rows", group->rows);
+        format_write_u64(w, "width", group->width);
+        format_write_bool(w, "indexed", group->indexed);
+        if (r->l->sharing[g].counted)
+            format_write_u64(w, "distinct_rows", r->l->sharing[g].n_distinct);
+        else
+            format_write_null(w, "distinct_rows"); /* not looked for: see docs/performance.md */
+        format_write_end_object(w);
+    }
+    format_write_end_array(w);
     format_write_array(w, "double_precision_error");
     for (size_t s = 0; s < r->l->n_sources; s++) {
         format_write_object(w, NULL);

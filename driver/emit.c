@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stage the payload (all ranks, each its own units), check the lookup on it, seal, publish. */
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "driver/driver_internal.h"
-
-enum { WRITE_BYTES = 8 << 20 };
+#include "driver/payload.h"
 
 struct emission {
     struct comm *comm;
@@ -22,10 +18,7 @@ struct emission {
     const char *out;
     const struct driver_opts *opts;
     struct format_recipe *recipe;
-    struct format_tensor_spec *specs; /* payload tensors, groups first */
-    size_t n_specs;
-    uint64_t *offsets;
-    uint64_t payload_size;
+    struct driver_payload tables;
     char *staged, *payload; /* paths */
 };
 
@@ -160,167 +153,6 @@ static enum status recipe_skeleton(struct emission *e, struct err *err)
     return recipe_environment(e, err);
 }
 
-/* Groups carry rows, width, dtype; the payload's shape follows from the recipe alone. */
-static enum status payload_layout(struct emission *e, struct bytes *header, struct err *err)
-{
-    void *memory = NULL;
-    TRY(format_recipe_tensors(e->recipe, &e->specs, &e->n_specs, err));
-    TRY(mem_calloc(e->n_specs, sizeof *e->offsets, &memory, err));
-    e->offsets = memory;
-    TRY(format_safetensors_header(e->specs, e->n_specs, NULL, header, e->offsets, &e->payload_size,
-                                  err));
-    return ST_OK;
-}
-
-static enum status emit_fault(const char *name, struct err *err)
-{
-    return fault_hit(name) ? err_set(err, ST_IO, "%s: fault point", name) : ST_OK;
-}
-
-/* ---- payload --------------------------------------------------------------------------------- */
-
-/* Rows [first, first + n) of a group, its tables' columns side by side. */
-static enum status group_rows(const struct emission *e, struct driver_unit_reader *reader,
-                              uint32_t group, uint64_t first, uint64_t n, char *columns, char *rows,
-                              struct err *err)
-{
-    size_t size = dtype_size(e->l->groups[group].dtype), n_tables = e->b->graph->n_tables;
-    size_t row_bytes = (size_t)e->l->groups[group].width * size;
-    for (size_t i = 0; i < e->l->n_tables; i++) {
-        const struct driver_table *t = &e->l->tables[i];
-        size_t width_bytes = (size_t)t->width * size;
-        if (t->group != group)
-            continue;
-        TRY(driver_unit_reader_rows(reader, t->source / n_tables, t->source % n_tables, first, n,
-                                    columns, err));
-        for (uint64_t row = 0; row < n; row++)
-            memcpy(rows + row * row_bytes + (size_t)t->column * size, columns + row * width_bytes,
-                   width_bytes);
-    }
-    return ST_OK;
-}
-
-static enum status write_group_unit(const struct emission *e, struct driver_unit_reader *reader,
-                                    int fd, uint32_t group, uint64_t unit, char *buffer,
-                                    struct err *err)
-{
-    size_t row_bytes = (size_t)e->l->groups[group].width * dtype_size(e->l->groups[group].dtype);
-    uint64_t first = 0, count = 0, step = max_u64(1, WRITE_BYTES / row_bytes);
-    shard_grid_rows(&e->b->grid, unit, &first, &count);
-    if (e->l->groups[group].rows == 1 && e->b->n_rows > 1) {
-        if (unit != 0)
-            return ST_OK;
-        count = 1;
-    }
-    for (uint64_t at = 0; at < count; at += step) {
-        uint64_t n = min_u64(step, count - at);
-        char *rows = buffer + (size_t)step * row_bytes;
-        TRY(driver_check_stop(err));
-        TRY(emit_fault("emit_write", err));
-        TRY(group_rows(e, reader, group, first + at, n, buffer, rows, err));
-        TRY(file_write_at(fd, e->staged, e->offsets[group] + (first + at) * row_bytes, rows,
-                          (size_t)n * row_bytes, err));
-    }
-    return ST_OK;
-}
-
-static enum status write_my_units(const struct emission *e, struct err *err)
-{
-    struct driver_unit_reader reader = {.block = e->b, .store = e->store};
-    size_t largest = WRITE_BYTES;
-    for (size_t g = 0; g < e->l->n_groups; g++) {
-        size_t row = (size_t)e->l->groups[g].width * dtype_size(e->l->groups[g].dtype);
-        largest = row > largest ? row : largest;
-    }
-    void *buffer = NULL;
-    int fd = open(e->staged, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_set(err, ST_IO, "%s: %s", e->staged, strerror(errno));
-    enum status st = mem_alloc(2, largest, &buffer, err);
-    uint64_t size = (uint64_t)comm_size(e->comm), rank = (uint64_t)comm_rank(e->comm);
-    for (uint64_t u = rank; u < e->b->grid.n_units && st == ST_OK; u += size)
-        for (uint32_t g = 0; g < e->l->n_groups && st == ST_OK; g++)
-            st = write_group_unit(e, &reader, fd, g, u, buffer, err);
-    driver_unit_reader_close(&reader);
-    free(buffer);
-    if (fsync(fd) != 0 && st == ST_OK)
-        st = err_set(err, ST_IO, "%s: fsync: %s", e->staged, strerror(errno));
-    if (close(fd) != 0 && st == ST_OK)
-        st = err_set(err, ST_IO, "%s: close: %s", e->staged, strerror(errno));
-    return st;
-}
-
-/* Tensors behind the groups: id list, bias, retained projection.  Rank 0. */
-static enum status write_extras(const struct emission *e, int fd, struct err *err)
-{
-    const struct graph_block *g = e->b->graph;
-    for (size_t i = e->l->n_groups; i < e->n_specs; i++) {
-        const void *data = NULL;
-        size_t size = dtype_size(e->specs[i].dtype);
-        for (unsigned d = 0; d < e->specs[i].rank; d++)
-            size *= (size_t)e->specs[i].shape[d];
-        if (strcmp(e->specs[i].name, "ids") == 0) {
-            data = e->job->ids; /* below 2^63, so the same bytes as int64 */
-        } else if (strcmp(e->specs[i].name, "bias") == 0) {
-            data = e->b->weights.data[g->bias_weight];
-        } else if (strcmp(e->specs[i].name, "projection") == 0) {
-            const struct graph_node *linear = &g->graph.nodes[g->tables[0].node];
-            data = e->b->weights.data[linear->weights[ROLE_WEIGHT]];
-        }
-        if (data == NULL)
-            return err_set(err, ST_INTERNAL, "payload tensor %s has no source", e->specs[i].name);
-        TRY(file_write_at(fd, e->staged, e->offsets[i], data, size, err));
-    }
-    return ST_OK;
-}
-
-/* Make the staged file at its full size, with header and small tensors.  Rank 0. */
-static enum status stage_open(const struct emission *e, const struct bytes *header, struct err *err)
-{
-    TRY(emit_fault("emit_open", err));
-    TRY(file_make_dirs(e->out, err));
-    int fd = open(e->staged, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return err_set(err, ST_IO, "%s: %s", e->staged, strerror(errno));
-    enum status st = ST_OK;
-    if (ftruncate(fd, (off_t)e->payload_size) != 0)
-        st = err_set(err, ST_IO, "%s: %llu bytes: %s", e->staged,
-                     (unsigned long long)e->payload_size, strerror(errno));
-    if (st == ST_OK)
-        st = file_write_at(fd, e->staged, 0, header->data, header->size, err);
-    if (st == ST_OK)
-        st = write_extras(e, fd, err);
-    if (close(fd) != 0 && st == ST_OK)
-        st = err_set(err, ST_IO, "%s: close: %s", e->staged, strerror(errno));
-    return st;
-}
-
-/* Test hook: one bit of one row, "route:table:row:column:bit". */
-static enum status damage_staged(const struct emission *e, const char *path, struct err *err)
-{
-    const char *text = fault_value("TOKENTAB_DAMAGE_PAYLOAD");
-    unsigned long long at[5];
-    if (text == NULL ||
-        sscanf(text, "%llu:%llu:%llu:%llu:%llu", &at[0], &at[1], &at[2], &at[3], &at[4]) != 5)
-        return ST_OK;
-    size_t source = (size_t)(at[0] * e->b->graph->n_tables + at[1]);
-    const struct driver_table *t = &e->l->tables[e->l->table_of[source]];
-    size_t size = dtype_size(t->dtype);
-    uint64_t row = t->rows == 1 ? 0 : at[2];
-    uint64_t offset = e->offsets[t->group] +
-                      (row * e->l->groups[t->group].width + t->column + at[3]) * size + at[4] / 8;
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0)
-        return err_set(err, ST_IO, "%s: %s", path, strerror(errno));
-    uint8_t byte = 0;
-    enum status st = file_read_at(fd, path, offset, &byte, 1, err);
-    byte = (uint8_t)(byte ^ (1u << (at[4] % 8)));
-    if (st == ST_OK)
-        st = file_write_at(fd, path, offset, &byte, 1, err);
-    close(fd);
-    return st;
-}
-
 /* ---- sealing --------------------------------------------------------------------------------- */
 
 static char *text_of(struct format_writer *w)
@@ -365,6 +197,29 @@ static char *validation_json(const struct emission *e)
     return text_of(&w);
 }
 
+/* Packed payloads: what each way of coding took, tensor by tensor.  A delta's share is of what
+ * plain planes would have taken for the same columns. */
+static void write_packing(const struct emission *e, struct format_writer *w)
+{
+    if (e->tables.reports == NULL)
+        return;
+    format_write_array(w, "packed");
+    for (size_t i = 0; i < e->tables.n_specs; i++) {
+        const struct packed_report *r = &e->tables.reports[i];
+        format_write_object(w, NULL);
+        format_write_string(w, "tensor", e->tables.specs[i].name);
+        format_write_u64(w, "raw", r->raw_bytes);
+        format_write_u64(w, "planes", r->planes_bytes);
+        format_write_u64(w, "delta_planes", r->delta_bytes);
+        format_write_u64(w, "delta_sparse", r->sparse_bytes);
+        format_write_u64(w, "raw_of_delta", r->raw_of_delta);
+        format_write_u64(w, "stored_of_delta", r->stored_of_delta);
+        format_write_u64(w, "planes_of_delta", r->planes_of_delta);
+        format_write_end_object(w);
+    }
+    format_write_end_array(w);
+}
+
 static char *storage_json(const struct emission *e)
 {
     struct format_writer w = {0};
@@ -374,6 +229,8 @@ static char *storage_json(const struct emission *e)
     format_write_u64(&w, "unique_before", e->v->unique_before);
     format_write_u64(&w, "unique_after", e->v->unique_after);
     format_write_bool(&w, "shrinks", e->v->shrinks);
+    format_write_u64(&w, "on_disk", e->recipe->payload_bytes);
+    write_packing(e, &w);
     format_write_end_object(&w);
     return text_of(&w);
 }
@@ -385,11 +242,11 @@ static enum status seal(struct emission *e, struct err *err)
     char sha256[SHA256_HEX_SIZE], inputs[SHA256_HEX_SIZE], seal_hex[SHA256_HEX_SIZE];
     /* Before its digest, so that the damaged file has a name of its own and only the layouts check
      * can tell. */
-    TRY(damage_staged(e, e->staged, err));
-    TRY(emit_fault("emit_seal", err));
+    TRY(driver_payload_damage(&e->tables, err));
+    TRY(driver_emit_fault("emit_seal", err));
     TRY(file_digests(e->staged, sha256, NULL, &r->payload_bytes, err));
     r->payload_sha256 = str_dup(sha256);
-    r->payload_file = str_printf("tables-%.16s.safetensors", sha256);
+    r->payload_file = str_printf("tables-%.16s.%s", sha256, e->job->packed ? "ttz" : "safetensors");
     if (r->payload_sha256 == NULL || r->payload_file == NULL)
         return err_nomem(err, 1);
     e->payload = path_join(e->out, r->payload_file);
@@ -435,7 +292,7 @@ static enum status check_my_layouts(const struct emission *e, struct err *err)
     enum tokentab_status opened = tokentab_open(e->out, &opts, &recipe, &lib);
     if (opened != TOKENTAB_OK)
         return err_set(err, lookup_status(opened), "staged recipe: %s", lib.message);
-    enum status st = emit_fault("emit_check", err);
+    enum status st = driver_emit_fault("emit_check", err);
     uint64_t size = (uint64_t)comm_size(e->comm), rank = (uint64_t)comm_rank(e->comm), checks = 0;
     for (uint64_t u = rank; u < e->b->grid.n_units && st == ST_OK; u += size) {
         uint64_t first = 0, count = 0;
@@ -511,7 +368,7 @@ static enum status publish(const struct emission *e, const char *report, struct 
     char *report_path = path_join(e->out, "report.json");
     enum status st = from == NULL || to == NULL || report_path == NULL ? err_nomem(err, 1) : ST_OK;
     if (st == ST_OK)
-        st = emit_fault("emit_publish", err);
+        st = driver_emit_fault("emit_publish", err);
     if (st == ST_OK)
         st = file_publish(report_path, report, strlen(report), err);
     if (st == ST_OK)
@@ -539,17 +396,24 @@ enum status driver_emit_all(struct comm *comm, const struct driver_job *job,
                          .t = t,
                          .out = out,
                          .opts = opts};
-    struct bytes header = {0};
     bool root = comm_rank(comm) == 0;
     e.staged = path_join(out, "tables.staged");
     enum status st = e.staged == NULL ? err_nomem(err, 1) : recipe_skeleton(&e, err);
+    e.tables = (struct driver_payload){.comm = comm,
+                                       .job = job,
+                                       .b = b,
+                                       .store = store,
+                                       .l = l,
+                                       .recipe = e.recipe,
+                                       .path = e.staged,
+                                       .packed = job->packed};
     if (st == ST_OK)
-        st = payload_layout(&e, &header, err);
+        st = driver_payload_open(&e.tables, err);
     if (st == ST_OK && root)
-        st = stage_open(&e, &header, err);
+        st = file_make_dirs(out, err);
     st = comm_agree(comm, st, err);
     if (st == ST_OK)
-        st = comm_agree(comm, write_my_units(&e, err), err);
+        st = driver_payload_write_all(&e.tables, err);
     if (st == ST_OK)
         st = comm_agree(comm, root ? seal(&e, err) : ST_OK, err);
     if (st == ST_OK)
@@ -558,10 +422,8 @@ enum status driver_emit_all(struct comm *comm, const struct driver_job *job,
         st = comm_agree(comm, root ? publish(&e, report, err) : ST_OK, err);
     if (st != ST_OK && root)
         discard(&e);
-    bytes_free(&header);
-    format_tensor_specs_free(&e.specs, e.n_specs);
+    driver_payload_close(&e.tables);
     format_recipe_free(&e.recipe);
-    free(e.offsets);
     free(e.staged);
     free(e.payload);
     return st;

@@ -45,7 +45,7 @@ static enum status block_open(const struct driver_job *job, struct graph_block *
 enum status driver_job_open(const char *spec_path, const struct driver_opts *opts, int n_ranks,
                             struct driver_job *job, struct err *err)
 {
-    *job = (struct driver_job){0};
+    *job = (struct driver_job){.packed = opts->packed};
     TRY(format_spec_read(spec_path, &job->spec, err));
     if (job->spec->ids_path != NULL)
         TRY(format_ids_read(job->spec->ids_path, &job->ids, &job->n_ids, err));

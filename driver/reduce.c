@@ -74,6 +74,48 @@ enum status driver_unit_reader_rows(void *ctx, size_t route, size_t table, uint6
     return ST_OK;
 }
 
+void driver_group_reader_close(struct driver_group_reader *r)
+{
+    driver_unit_reader_close(&r->units);
+    free(r->columns);
+    r->columns = NULL;
+    r->columns_bytes = 0;
+}
+
+static enum status group_scratch(struct driver_group_reader *r, size_t bytes, struct err *err)
+{
+    if (bytes <= r->columns_bytes)
+        return ST_OK;
+    free(r->columns);
+    r->columns = NULL;
+    r->columns_bytes = 0;
+    TRY(mem_alloc(1, bytes, &r->columns, err));
+    r->columns_bytes = bytes;
+    return ST_OK;
+}
+
+enum status driver_group_rows(void *ctx, uint32_t group, uint64_t first, uint64_t n, void *dst,
+                              struct err *err)
+{
+    struct driver_group_reader *r = ctx;
+    const struct format_group *g = &r->layout->groups[group];
+    size_t size = dtype_size(g->dtype), n_tables = r->units.block->graph->n_tables;
+    size_t row_bytes = (size_t)g->width * size;
+    for (size_t i = 0; i < r->layout->n_tables; i++) {
+        const struct driver_table *t = &r->layout->tables[i];
+        size_t width_bytes = (size_t)t->width * size;
+        if (t->group != group)
+            continue;
+        TRY(group_scratch(r, (size_t)n * width_bytes, err));
+        TRY(driver_unit_reader_rows(&r->units, t->source / n_tables, t->source % n_tables, first, n,
+                                    r->columns, err));
+        for (uint64_t row = 0; row < n; row++)
+            memcpy((char *)dst + row * row_bytes + (size_t)t->column * size,
+                   (char *)r->columns + row * width_bytes, width_bytes);
+    }
+    return ST_OK;
+}
+
 /* ---- candidates -------------------------------------------------------------------------------
  */
 
@@ -376,6 +418,11 @@ static enum status make_layout(const struct reduction *r, struct driver_layout *
 
 void driver_layout_free(struct driver_layout *l)
 {
+    for (size_t i = 0; l->sharing != NULL && i < l->n_groups; i++) {
+        free(l->sharing[i].index);
+        free(l->sharing[i].firsts);
+    }
+    free(l->sharing);
     free(l->table_of);
     free(l->tables);
     free(l->groups);
@@ -413,6 +460,8 @@ enum status driver_reduce_all(struct comm *comm, const struct driver_block *b,
     }
     if (st == ST_OK)
         st = comm_agree(comm, make_layout(&r, out, err), err);
+    if (st == ST_OK)
+        st = driver_share_all(comm, b, store, totals, out, err);
     if (st != ST_OK)
         driver_layout_free(out);
     free(digests);

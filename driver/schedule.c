@@ -91,13 +91,16 @@ static void shard_answer(const struct shard_run *run, uint32_t shard, worker_tic
 
 /* ---- the driver's side ----------------------------------------------------------------------- */
 
+/* What rank 0 knows of another rank. */
+enum rank_state { RANK_SILENT, RANK_WAITING, RANK_BUSY };
+
 struct schedule {
     struct comm *comm;
     struct shard_run run;
     struct driver_totals *totals;
     struct driver_progress_state progress;
     uint32_t next, end, stride; /* shards next, next + stride, ... below end */
-    int *waiting;               /* [size]: 1 while a rank waits for work */
+    enum rank_state *ranks;     /* [size] */
     int outstanding, goodbyes;
     bool busy;     /* rank 0 evaluates a shard itself */
     bool stopping; /* hand out nothing more, and have told all */
@@ -197,7 +200,7 @@ static void send_shard(struct schedule *s, int rank, uint32_t shard)
         comm_abort(s->comm, status_exit_code(ST_NOMEM), "out of memory for a message");
     comm_send(s->comm, rank, COMM_TAG_SHARD, &b);
     bytes_free(&b);
-    s->waiting[rank] = 0;
+    s->ranks[rank] = RANK_BUSY;
     s->outstanding++;
 }
 
@@ -227,11 +230,11 @@ static void serve(struct schedule *s)
             take_answer(s, &b, source);
             s->outstanding -= owed;
             if (owed)
-                s->waiting[source] = 1;
-        } else if (s->stopping) {
-            s->goodbyes++;
+                s->ranks[source] = RANK_WAITING;
+        } else if (s->ranks[source] == RANK_SILENT) {
+            s->ranks[source] = RANK_WAITING; /* its first READY, even when all is over by now */
         } else {
-            s->waiting[source] = 1;
+            s->goodbyes++;
         }
         bytes_free(&b);
     }
@@ -239,7 +242,7 @@ static void serve(struct schedule *s)
     if (s->fatal)
         stop_all(s);
     for (int r = 1; r < comm_size(s->comm) && !s->stopping; r++)
-        if (s->waiting[r] && shard_left(s))
+        if (s->ranks[r] == RANK_WAITING && shard_left(s))
             send_shard(s, r, shard_take(s));
 }
 
@@ -384,12 +387,12 @@ enum status driver_schedule_all(struct comm *comm, struct driver_block *b,
                          .stride = opts->task_count > 0 ? (uint32_t)opts->task_count : 1,
                          .end = b->grid.n_shards,
                          .failed_unit = UINT64_MAX};
-    void *waiting = NULL;
+    void *ranks = NULL;
     enum status st = ST_OK;
     if (comm_rank(comm) == 0)
-        st = mem_calloc((size_t)comm_size(comm), sizeof *s.waiting, &waiting, err);
+        st = mem_calloc((size_t)comm_size(comm), sizeof *s.ranks, &ranks, err);
     TRY(comm_agree(comm, st, err));
-    s.waiting = waiting;
+    s.ranks = ranks;
     if (comm_rank(comm) == 0) {
         uint64_t rows = opts->task_count > 0 ? b->n_rows / opts->task_count : b->n_rows;
         driver_progress_start(&s.progress, opts, b->graph->name, rows);
@@ -400,6 +403,6 @@ enum status driver_schedule_all(struct comm *comm, struct driver_block *b,
     } else {
         work(comm, &run);
     }
-    free(waiting);
+    free(ranks);
     return share_outcome(comm, &s.failure, err);
 }

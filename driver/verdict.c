@@ -23,13 +23,19 @@ const char *driver_status_word(enum status st)
 static void count_bytes(const struct driver_job *job, const struct driver_block *b,
                         const struct driver_layout *l, struct driver_verdict *v)
 {
-    uint64_t tables = 0;
+    uint64_t tables = 0, stored = 0;
     for (size_t i = 0; i < l->n_tables; i++)
         tables += l->tables[i].rows * l->tables[i].width * dtype_size(l->tables[i].dtype);
+    for (size_t g = 0; g < l->n_groups; g++) {
+        const struct format_group *group = &l->groups[g];
+        stored += group->rows * group->width * dtype_size(group->dtype);
+        if (group->indexed)
+            stored += b->n_rows * (group->rows <= INT32_MAX ? sizeof(int32_t) : sizeof(int64_t));
+    }
     v->logical_before = b->source.logical_bytes;
     v->unique_before = b->source.unique_bytes;
     v->logical_after = tables + b->source.bias_bytes + b->source.retained_logical_bytes;
-    v->unique_after = tables + b->source.bias_bytes + b->source.retained_unique_bytes;
+    v->unique_after = stored + b->source.bias_bytes + b->source.retained_unique_bytes;
     if (job->ids != NULL)
         v->unique_after += (uint64_t)job->n_ids * sizeof(int64_t);
     v->shrinks = v->logical_after < v->logical_before && v->unique_after < v->unique_before;
