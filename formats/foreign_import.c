@@ -368,7 +368,7 @@ static enum status copy_tensors(const struct importing *m, const struct format_t
     if (st == ST_OK)
         st = file_write_at(fd, path, 0, header.data, header.size, m->err);
     for (size_t i = 0; i < n && st == ST_OK; i++) {
-        const struct format_tensor *t;
+        const struct format_tensor *t = NULL;
         st = find_tensor(m, &specs[i], &t);
         if (st == ST_OK)
             st = copy_tensor(m, t, fd, path, offsets[i]);

@@ -12,7 +12,7 @@
 
 enum {
     PACKED_MAX_CHUNK = 8 << 20,      /* bytes of decoded rows; a reader refuses more */
-    PACKED_DEFAULT_CHUNK = 64 << 10, /* aimed at: a cold row costs one of these */
+    PACKED_DEFAULT_CHUNK = 32 << 10, /* aimed at: a cold row costs one of these */
     PACKED_FILE_CHUNK = 1 << 20,     /* of format_pack_file */
     PACKED_LEVEL = 6
 };

@@ -75,7 +75,7 @@ void folder_write_payload(struct folder *f, bool packed)
     char *tmp = path_join(f->dir, "payload.tmp");
     if (packed) {
         struct packed_layout *l = NULL;
-        check(format_packed_plan(f->r, 256, true, &l, &err), &err);
+        check(format_packed_plan(f->r, f->chunk_bytes, true, &l, &err), &err);
         check(format_packed_write(tmp, l, rows_of, f, NULL, &err), &err);
         format_packed_layout_free(&l);
     } else {
@@ -107,10 +107,17 @@ void folder_write_recipe(struct folder *f, bool seal)
 
 struct folder *folder_make(const char *dir, struct format_recipe *r, bool packed)
 {
+    return folder_make_chunked(dir, r, packed, 256);
+}
+
+struct folder *folder_make_chunked(const char *dir, struct format_recipe *r, bool packed,
+                                   uint64_t chunk_bytes)
+{
     struct err err = {0};
     struct folder *f = fixture_zeroed(1, sizeof *f);
     f->dir = dir;
     f->r = r;
+    f->chunk_bytes = chunk_bytes;
     check(file_make_dirs(dir, &err), &err);
     check(format_recipe_tensors(r, &f->specs, &f->n_specs, &err), &err);
     f->data = fixture_zeroed(f->n_specs, sizeof *f->data);

@@ -13,11 +13,15 @@ struct folder {
     struct format_tensor_spec *specs;
     size_t n_specs;
     uint8_t **data; /* of each payload tensor */
+    uint64_t chunk_bytes;
 };
 
 /** Fills the payload with seeded values (finite; index and id tensors with valid ones), writes
  *  tables-*.safetensors or, when packed, .ttz, and recipe.json, sealed.  Takes r over. */
 struct folder *folder_make(const char *dir, struct format_recipe *r, bool packed);
+/** The same with chunks of another size than the small ones that tests want (0: the default). */
+struct folder *folder_make_chunked(const char *dir, struct format_recipe *r, bool packed,
+                                   uint64_t chunk_bytes);
 /** Writes recipe.json again from f->r (sealing it when asked). */
 void folder_write_recipe(struct folder *f, bool seal);
 /** Writes the payload again from f->data, and updates digest, size and name in f->r. */
