@@ -322,6 +322,16 @@ static enum status resolve_retained(struct graph_block *b, struct err *err)
     return ST_OK;
 }
 
+/* z and r meet the bias at lookup: all three have the results' dtype, so that a wider bias or weight
+ * loses nothing on the way. */
+static void widen_projected(struct graph_block *b)
+{
+    if (b->kind != BLOCK_PROJECTED)
+        return;
+    for (size_t i = 0; i < b->n_tables; i++)
+        b->graph.nodes[b->tables[i].node].dtype = b->graph.nodes[b->results[0].node].dtype;
+}
+
 enum status graph_block_resolve(struct graph_block *b, graph_tensor_fn find, void *ctx,
                                 struct err *err)
 {
@@ -334,6 +344,7 @@ enum status graph_block_resolve(struct graph_block *b, graph_tensor_fn find, voi
         if (node->op == OP_EMBEDDING)
             b->rows_in_checkpoint = b->graph.weights[node->weights[ROLE_WEIGHT]].rows;
     }
+    widen_projected(b);
     TRY(resolve_outputs(b, b->tables, b->n_tables, err));
     TRY(resolve_outputs(b, b->results, b->n_results, err));
     TRY(resolve_retained(b, err));
