@@ -358,7 +358,10 @@ struct driver_group_reader {
 enum status driver_group_rows(void *ctx, uint32_t group, uint64_t first, uint64_t n, void *dst,
                               struct err *err);
 void driver_group_reader_close(struct driver_group_reader *r);
-/** Stored elements of a projected block's bias.  ST_INTERNAL without one. */
+/** Elements [first, first + n) of a weight as used, in its own dtype or a wider one. */
+void driver_weight_elements(const struct driver_block *b, int32_t weight, enum dtype dt,
+                            uint64_t first, uint64_t n, void *dst);
+/** A projected block's bias in the dtype of z, as the recipe holds it.  ST_INTERNAL without one. */
 NODISCARD enum status driver_block_bias(const struct driver_block *b, void *dst, struct err *err);
 /** "bulk", "profile0", ... into buf. */
 const char *driver_route_name(size_t route, char *buf, size_t buf_size);

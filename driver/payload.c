@@ -57,16 +57,25 @@ static void index_rows(const struct driver_sharing *sharing, enum dtype dt, uint
 }
 
 /* Tensors that lie in memory: id list, bias, retained projection. */
-static const void *small_tensor(const struct driver_payload *p, const char *name)
+static bool small_rows(const struct driver_payload *p, const struct format_tensor_spec *spec,
+                       uint64_t first, uint64_t n, void *dst)
 {
     const struct graph_block *g = p->b->graph;
-    if (strcmp(name, "ids") == 0)
-        return p->job->ids; /* below 2^63, so the same bytes as int64 */
-    if (strcmp(name, "bias") == 0 && g->bias_weight >= 0)
-        return p->b->weights.data[g->bias_weight];
-    if (strcmp(name, "projection") == 0)
-        return p->b->weights.data[g->graph.nodes[g->tables[0].node].weights[ROLE_WEIGHT]];
-    return NULL;
+    uint64_t width = spec->rank > 1 ? spec->shape[1] : 1;
+    int32_t weight = -1;
+    if (strcmp(spec->name, "ids") == 0 && p->job->ids != NULL) {
+        /* below 2^63, so the same bytes as int64 */
+        memcpy(dst, p->job->ids + first, (size_t)n * sizeof *p->job->ids);
+        return true;
+    }
+    if (strcmp(spec->name, "bias") == 0)
+        weight = g->bias_weight;
+    else if (strcmp(spec->name, "projection") == 0)
+        weight = g->graph.nodes[g->tables[0].node].weights[ROLE_WEIGHT];
+    if (weight < 0)
+        return false;
+    driver_weight_elements(p->b, weight, spec->dtype, first * width, n * width, dst);
+    return true;
 }
 
 /* format_packed_rows_fn, and the source of the safetensors writer. */
@@ -82,11 +91,8 @@ static enum status tensor_rows(void *ctx, uint32_t tensor, uint64_t first, uint6
         index_rows(&s->p->l->sharing[group], spec->dtype, first, n, dst);
         return ST_OK;
     }
-    const char *data = small_tensor(s->p, spec->name);
-    size_t row_bytes = dtype_size(spec->dtype) * (spec->rank > 1 ? (size_t)spec->shape[1] : 1);
-    if (data == NULL)
+    if (!small_rows(s->p, spec, first, n, dst))
         return err_set(err, ST_INTERNAL, "payload tensor %s has no source", spec->name);
-    memcpy(dst, data + first * row_bytes, (size_t)n * row_bytes);
     return ST_OK;
 }
 

@@ -41,13 +41,51 @@ static enum status reader_unit(struct driver_unit_reader *r, uint64_t unit, stru
     return st;
 }
 
+/* One stored element as a double: exact for all computable dtypes. */
+static double element(enum dtype dt, const char *at)
+{
+    uint16_t half;
+    float f;
+    double d;
+    switch (dt) {
+    case DT_F64:
+        memcpy(&d, at, sizeof d);
+        return d;
+    case DT_F32:
+        memcpy(&f, at, sizeof f);
+        return (double)f;
+    default:
+        memcpy(&half, at, sizeof half);
+        return (double)(dt == DT_F16 ? f16_to_f32(half) : bf16_to_f32(half));
+    }
+}
+
+void driver_weight_elements(const struct driver_block *b, int32_t weight, enum dtype dt,
+                            uint64_t first, uint64_t n, void *dst)
+{
+    enum dtype from = b->graph->graph.weights[weight].dtype;
+    const char *src = (const char *)b->weights.data[weight] + first * dtype_size(from);
+    char *to = dst;
+    if (from == dt) {
+        memcpy(to, src, (size_t)n * dtype_size(dt));
+        return;
+    }
+    for (uint64_t i = 0; i < n; i++, src += dtype_size(from), to += dtype_size(dt)) {
+        double d = element(from, src);
+        float f = (float)d;
+        if (dt == DT_F64)
+            memcpy(to, &d, sizeof d);
+        else
+            memcpy(to, &f, sizeof f); /* wider than a half: F32 */
+    }
+}
+
 enum status driver_block_bias(const struct driver_block *b, void *dst, struct err *err)
 {
     const struct graph_block *g = b->graph;
     if (g->bias_weight < 0)
         return err_set(err, ST_INTERNAL, "block %s has no bias", g->name);
-    memcpy(dst, b->weights.data[g->bias_weight],
-           (size_t)graph_weight_bytes(&g->graph.weights[g->bias_weight]));
+    driver_weight_elements(b, g->bias_weight, g->tables[0].dtype, 0, g->tables[0].width, dst);
     return ST_OK;
 }
 
