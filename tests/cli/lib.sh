@@ -42,8 +42,11 @@ run_json() {
 json_is() {
     local found
     found=$(python3 -c 'import json, sys
-d = json.load(open(sys.argv[1]))
-print(eval(sys.argv[2]))' "$1" "$2") || return 1
+try:
+    d = json.load(open(sys.argv[1]))
+    print(eval(sys.argv[2]))
+except Exception as e:
+    sys.exit(f"  {sys.argv[1]}: {e!r}")' "$1" "$2") || return 1
     [[ $found == "$3" ]] || { echo "  $2 is $found, expected $3" >&2; return 1; }
 }
 check_json() {
