@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "driver/driver_internal.h"
+#include "driver/enclosing.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
@@ -382,7 +383,8 @@ static enum status one_block(struct driver_context *ctx, struct driver_job *job,
     struct block_run r = {.ctx = ctx, .job = job, .b = &job->blocks[i]};
     double start = clock_s();
     const char *name = r.b->graph->name;
-    char *out = job->n_blocks > 1 ? path_join(p->out, name) : str_dup(p->out);
+    bool several = job->n_blocks > 1 || job->enclosing != NULL;
+    char *out = several ? path_join(p->out, name) : str_dup(p->out);
     char *work = path_join(p->work, name);
     r.out = out;
     r.work = work;
@@ -402,6 +404,7 @@ static enum status one_block(struct driver_context *ctx, struct driver_job *job,
         driver_run_file_close(&r.run_file, end_state(ctx->opts, st),
                               st == ST_OK ? "" : err->message);
     r.seconds = clock_s() - start;
+    driver_enclosing_note(job, i, st, &r.verdict, r.unchanged, err);
     if (comm_rank(ctx->comm) == 0)
         result_json(&r, st, err, json);
     if (comm_rank(ctx->comm) == 0 && (st == ST_OK || is_outcome(st))) {
@@ -430,7 +433,8 @@ static const char *blocks_text(struct format_writer *blocks)
 }
 
 static void deliver_blocks(struct driver_context *ctx, const struct driver_job *job,
-                           const struct places *p, double seconds, struct format_writer *blocks)
+                           const struct places *p, double seconds, struct format_writer *blocks,
+                           const char *model)
 {
     const char *text = blocks_text(blocks);
     if (comm_rank(ctx->comm) != 0 || text == NULL)
@@ -443,6 +447,8 @@ static void deliver_blocks(struct driver_context *ctx, const struct driver_job *
     format_write_object(&w, NULL);
     format_write_u64(&w, "schema_version", DRIVER_JSON_SCHEMA);
     format_write_raw(&w, "blocks", text);
+    if (model != NULL)
+        format_write_raw(&w, "model", model);
     format_write_end_object(&w);
     format_write_finish(&w);
     bytes_append(&ctx->result, w.out.data, w.out.size);
@@ -466,7 +472,17 @@ static enum status compile_job(struct driver_context *ctx, struct driver_job *jo
             (first.st == ST_OK || !is_outcome(st) || (first.st == ST_STORAGE && st != ST_STORAGE)))
             first = one;
     }
-    deliver_blocks(ctx, job, p, clock_s() - start, &blocks);
+    char *model = NULL;
+    if (job->enclosing != NULL && ctx->opts->task_count == 0) {
+        struct err last = {0};
+        if (first.st == ST_OK || is_outcome(first.st))
+            st = driver_enclosing_finish_all(ctx, job, p->out, p->work, &first, &model, &last);
+        else
+            driver_enclosing_abandon(ctx, job, p->out, p->work, &first, &last);
+        first = last;
+    }
+    deliver_blocks(ctx, job, p, clock_s() - start, &blocks, model);
+    free(model);
     bytes_free(&blocks.out);
     if (first.st != ST_OK)
         *err = first;
@@ -503,6 +519,8 @@ enum status driver_verb_compile(struct driver_context *ctx, struct err *err)
     enum status st = places_make(ctx->opts, &p, err);
     if (st == ST_OK)
         st = driver_job_open(ctx->opts->args[0], ctx->opts, comm_size(ctx->comm), &job, err);
+    if (st == ST_OK && job.enclosing != NULL)
+        st = driver_enclosing_check_examples(&job, err);
     /* The message of a bad spec is the same on all ranks; rank 0's is told without naming a rank.
      */
     struct err own = *err;

@@ -39,6 +39,8 @@ struct driver_opts {
     double lock_wait_s;
     /* lookup */
     const char *ids, *shape, *id_type, *output, *format, *route, *raw_out;
+    /* run */
+    const char *inputs;
     /* probe */
     uint64_t max_rows, tokens, seeds;
     const char *emit_profiles;
@@ -113,6 +115,7 @@ enum status driver_verb_plan(struct driver_context *ctx, struct err *err);
 enum status driver_verb_status(struct driver_context *ctx, struct err *err);
 enum status driver_verb_verify(struct driver_context *ctx, struct err *err);
 enum status driver_verb_lookup(struct driver_context *ctx, struct err *err);
+enum status driver_verb_run(struct driver_context *ctx, struct err *err);
 enum status driver_verb_inspect(struct driver_context *ctx, struct err *err);
 enum status driver_verb_probe(struct driver_context *ctx, struct err *err);
 enum status driver_verb_diff(struct driver_context *ctx, struct err *err);
@@ -141,6 +144,8 @@ struct driver_block {
     struct shard_fingerprint base;
 };
 
+struct driver_enclosing; /* driver/enclosing.h */
+
 struct driver_job {
     struct format_spec *spec;
     struct format_checkpoint *checkpoint;
@@ -148,6 +153,7 @@ struct driver_job {
     size_t n_ids;
     struct driver_block *blocks;
     size_t n_blocks;
+    struct driver_enclosing *enclosing; /* a spec with `graph`; NULL otherwise */
     struct kernels *kernels;
     bool packed; /* write packed payloads */
 };

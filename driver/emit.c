@@ -418,7 +418,8 @@ enum status driver_emit_all(struct comm *comm, const struct driver_job *job,
         st = comm_agree(comm, root ? seal(&e, err) : ST_OK, err);
     if (st == ST_OK)
         st = comm_agree(comm, check_my_layouts(&e, err), err);
-    if (st == ST_OK)
+    /* Blocks of an enclosing model wait for its complete outputs. */
+    if (st == ST_OK && job->enclosing == NULL)
         st = comm_agree(comm, root ? publish(&e, report, err) : ST_OK, err);
     if (st != ST_OK && root)
         discard(&e);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "driver/driver_internal.h"
+#include "driver/enclosing.h"
 
 /* The weight that node 1, the embedding, reads. */
 static const struct graph_weight *embedding_weight(const struct graph_block *b)
@@ -55,6 +56,8 @@ enum status driver_job_open(const char *spec_path, const struct driver_opts *opt
     TRY(format_checkpoint_open(path, &copts, &job->checkpoint, err));
     for (size_t i = 0; i < format_checkpoint_warnings(job->checkpoint); i++)
         log_warn("%s", format_checkpoint_warning(job->checkpoint, i));
+    if (job->spec->graph != NULL)
+        TRY(driver_enclosing_open(job, err));
     TRY(format_spec_resolve(job->spec, format_checkpoint_tensor_info, job->checkpoint, err));
     void *memory = NULL;
     TRY(mem_calloc(job->spec->n_blocks, sizeof *job->blocks, &memory, err));
@@ -71,6 +74,7 @@ void driver_job_close(struct driver_job *job)
     for (size_t i = 0; i < job->n_blocks; i++)
         driver_block_release(&job->blocks[i]);
     free(job->blocks);
+    driver_enclosing_close(&job->enclosing);
     kernels_close(&job->kernels);
     format_checkpoint_close(&job->checkpoint);
     format_spec_free(&job->spec);

@@ -49,6 +49,8 @@ static const struct driver_opt all_options[] = {
     {"lock-wait", OPT_DOUBLE, AT(lock_wait_s), 0, "S", NULL, 0, 1e6,
      "seconds to wait for the ranks of a dying run (default 30)"},
     {"ranks", OPT_U64, AT(ranks), 0, "N", NULL, 1, 1e6, "ranks to plan for (default 1)"},
+    {"inputs", OPT_TEXT, AT(inputs), 0, "FILE", NULL, 0, 0,
+     "calls: safetensors with tensors INPUT.NAME, or JSON (default: the spec's examples)"},
     {"ids", OPT_TEXT, AT(ids), 0, "LIST", NULL, 0, 0,
      "token ids: comma-separated, ranges a-b, or @FILE with one a line"},
     {"shape", OPT_TEXT, AT(shape), 0, "DIMS", NULL, 0, 0,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "driver/driver_internal.h"
+#include "driver/enclosing.h"
 
 struct verification {
     struct driver_context *ctx;
@@ -319,6 +320,8 @@ enum status driver_verb_verify(struct driver_context *ctx, struct err *err)
     bool root = comm_rank(ctx->comm) == 0, historical = false;
     driver_signals_setup();
     TRY(comm_check_launcher(comm_size(ctx->comm), err));
+    if (driver_is_model_dir(ctx->opts->args[0]))
+        return driver_enclosing_verify(ctx, err);
     /* One rank reads every byte; the others only map. */
     struct tokentab_open_opts opts = {.flags =
                                           root && !ctx->opts->quick ? TOKENTAB_OPEN_VERIFY : 0};
