@@ -17,7 +17,7 @@ import os
 
 import numpy
 
-__all__ = ["open", "Recipe", "TokentabError", "version"]
+__all__ = ["open", "Recipe", "TokentabError", "OutOfVocabulary", "version"]
 
 OK, EINVAL, EBOUNDS, EFORMAT, EIO, ENOMEM = range(6)
 F64, F32, F16, BF16 = range(4)

@@ -291,6 +291,26 @@ static void test_round_trip(void)
     free_contents(&c);
 }
 
+static const char *golden_path;
+
+static void write_golden(void)
+{
+    struct contents c = make_contents(fixture_fanout());
+    write_contents(&c, golden_path, 100, true, NULL);
+    free_contents(&c);
+}
+
+/* A file of version 1 stays readable. */
+static void test_golden(void)
+{
+    const char *root = getenv("TOKENTAB_SOURCE_DIR");
+    char *path = path_join(root != NULL ? root : ".", "tests/formats/golden/packed-v1.ttz");
+    struct contents c = make_contents(fixture_fanout());
+    check_contents(&c, path, 0);
+    free_contents(&c);
+    free(path);
+}
+
 /* A profile's table near the bulk one: stored for a fraction of a table. */
 static void check_profile(enum dtype dt, double share_changed, double limit)
 {
@@ -632,8 +652,13 @@ static void test_plan(void)
     format_recipe_free(&r);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 3 && strcmp(argv[1], "--golden") == 0) { /* writes one, to be looked at and kept */
+        static const struct fixture_case WRITE = {"write a golden file", write_golden};
+        golden_path = argv[2];
+        return fixture_run("packed", &WRITE, 1);
+    }
     static const struct fixture_case CASES[] = {
         {"hostile frames", test_hostile}, /* first: it looks at the peak of memory */
         {"planes", test_planes},
@@ -641,6 +666,7 @@ int main(void)
         {"deltas", test_deltas},
         {"plan", test_plan},
         {"every dtype and odd size", test_round_trip},
+        {"golden file", test_golden},
         {"profiles", test_profiles},
         {"chunks made in any order", test_assembled},
         {"shared rows", test_share},
