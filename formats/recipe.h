@@ -146,7 +146,8 @@ struct format_recipe {
     uint64_t rows_in_checkpoint; /* N20 */
     /** `ids` subset (N24): the payload holds tensor "ids" (I64, ascending); id -> row by search. */
     bool has_ids;
-    uint64_t n_ids; /* with has_ids: length of the list, which is the number of table rows; else 0 */
+    uint64_t
+        n_ids; /* with has_ids: length of the list, which is the number of table rows; else 0 */
     struct format_group *groups;
     size_t n_groups;
     struct format_placed *outputs; /* stored tables of route bulk; for projected "z" and "r" */
