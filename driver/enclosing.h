@@ -5,7 +5,7 @@
 #define DRIVER_ENCLOSING_H
 
 #include "driver/driver_internal.h"
-#include "formats/enclosing.h"
+#include "formats/spec_model.h"
 #include "workers/executor.h"
 
 /** Names in an output folder. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Examples of an enclosing model: calls written in JSON, or tensors of safetensors files. */
-#include "formats/enclosing.h"
+#include "formats/spec_model.h"
 #include "formats/formats_internal.h"
 #include "formats/spec_internal.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The graph form: an enclosing model as inputs, nodes in topological order, outputs. */
 #include "formats/spec_internal.h"
-#include "formats/enclosing.h"
+#include "formats/spec_model.h"
 #include "formats/formats_internal.h"
 
 #include <stdlib.h>

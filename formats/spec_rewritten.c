@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The spec of a rewritten model: nodes stay as their author wrote them, so that a reader sees what
  * has changed. */
-#include "formats/enclosing.h"
+#include "formats/spec_model.h"
 
 #include <cjson/cJSON.h>
 #include <string.h>

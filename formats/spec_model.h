@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** formats: what belongs to enclosing models alone: the regions a user names, examples, and the
  * spec of a rewritten model.  FORMAT-spec.md describes all three. */
-#ifndef FORMATS_ENCLOSING_H
-#define FORMATS_ENCLOSING_H
+#ifndef FORMATS_SPEC_MODEL_H
+#define FORMATS_SPEC_MODEL_H
 
 #include "formats/formats.h"
 
