@@ -58,7 +58,7 @@ bool verb_is_recipe(const char *path)
     return there;
 }
 
-/* FORMAT-packed.md: a skippable zstd frame that holds our name. */
+/* FORMAT.md: a skippable zstd frame that holds our name. */
 bool verb_is_packed(const void *start, size_t size)
 {
     static const char NAME[] = "tokentab";

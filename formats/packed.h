@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** formats, packed payload (.ttz): tensors cut into chunks of a fixed number of rows, each chunk as
- *  byte planes in zstd frames, profile tables as exact XOR against bulk ones.  FORMAT-packed.md is
+ *  byte planes in zstd frames, profile tables as exact XOR against bulk ones.  FORMAT.md is
  *  the specification.  Part of the small target `formats_recipe`. */
 #ifndef FORMATS_PACKED_H
 #define FORMATS_PACKED_H

@@ -47,7 +47,7 @@ void packed_coder_close(struct packed_coder **coder)
     *coder = NULL;
 }
 
-/* The two sets of fixed parameters of FORMAT-packed.md; no workers: they change the bytes (N55).
+/* The two sets of fixed parameters of FORMAT.md; no workers: they change the bytes (N55).
  * Planes of weights have skewed bytes and no repeats: a search that finds next to nothing leaves
  * zstd's entropy coder all of them, and is smaller than level 19 at a hundred times its speed.
  * Repeated rows want the search. */

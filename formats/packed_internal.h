@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** formats, private: what the files of the packed payload share.  FORMAT-packed.md. */
+/** formats, private: what the files of the packed payload share.  FORMAT.md. */
 #ifndef FORMATS_PACKED_INTERNAL_H
 #define FORMATS_PACKED_INTERNAL_H
 

@@ -5,7 +5,7 @@
  *  the storage dtype, nearest even; overflow rounds to Inf.  Such a value is unique, so no BLAS,
  * core type, thread count, row count or position can change it: each element is either proven by an
  * error bound and a rounding test or computed exactly.  Signs of zero results:
- * formats/FORMAT-signs.md.
+ * formats/FORMAT.md.
  *
  *  Arrays are as in kernels.h: float for F32, F16 and BF16, double for F64.  Inputs are real
  * numbers: a NaN or an infinity among them, or a result that no real number defines (0 / 0), is

@@ -370,7 +370,7 @@ static double apply(enum elementwise fn, double p0, double x)
     return y;
 }
 
-/* formats/FORMAT-signs.md, line by line. */
+/* formats/FORMAT.md, line by line. */
 static void test_zeros(void)
 {
     static const enum elementwise odd[] = {EW_IDENTITY, EW_GELU_ERF, EW_GELU_TANH, EW_QUICK_GELU,
