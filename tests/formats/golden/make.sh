@@ -23,7 +23,7 @@ rows=$(for t in {0..19}; do printf '%d,1,%s,%d,' "$t" "$(awk "BEGIN { print -$t 
 for v in v1 v2; do
     "$tokentab" compile $v/spec.json --out $v/recipe --work $v/stored --blas-core Haswell --progress none
     # What belongs to one run or host is no part of the format's promise.
-    rm -f $v/stored/lock $v/stored/*/progress.json $v/stored/*/run.json $v/stored/*/report.json
+    rm -f $v/stored/lock $v/stored/*/progress.json $v/stored/run.json $v/stored/*/report.json
     mv $v/stored/*/journal-*.jsonl "$(echo $v/stored/*/)journal-golden-1.jsonl"
 done
 "$tokentab" pack v2/recipe/tables-*.safetensors --out v2/tables.ttz
