@@ -317,6 +317,30 @@ def test_llama_bf16():
             check(error <= 0.02 * np.abs(values).max(), f"llama-bf16: {output} is off by {error}")
 
 
+def test_golden_decoder():
+    """The reference's tiny decoder comes with a config.json: its block, and the tables a PyTorch gave."""
+    golden = os.path.join(cli.SHARED, "golden", "llama_tiny")
+    if not os.path.isdir(golden):
+        print("skipped: no reference decoder")
+        return
+    spec = cli.path("golden.json")
+    cli.run("import-hf", golden, "--out", spec)
+    document, block = cli.read_json(spec), cli.read_json(golden, "block.json")
+    mine = document["block"]
+    for layers in mine["branches"].values():
+        check(layers[0].pop("orientation") == "out_in", "golden: orientation is written")
+    for key in ("kind", "embedding", "prefix", "branches"):
+        check(mine[key] == block[key], f"golden: {key}: {mine[key]} is not {block[key]}")
+    document = cli.read_json(spec)
+    document.update(storage="may_grow", row_count_profiles=block["row_count_profiles"])
+    out = cli.path("golden.out")
+    cli.compile(cli.write_json(spec, document), out)
+    expected = cli.read_safetensors(os.path.join(golden, "block_expected.safetensors"))
+    for (route, output), table in cli.read_tables(out + ".work", "first_layer").items():
+        theirs = expected[f"{route}.{'hidden' if output == 'residual' else output}"][1]
+        check(np.abs(table - theirs).max() <= 1e-5, f"golden: {route}.{output}")
+
+
 # ---- where files lie --------------------------------------------------------------------------------
 
 def make_cache(name, shards):
@@ -475,6 +499,7 @@ for case in CASES:
     test_family(case)
 test_gemma_bf16()
 test_llama_bf16()
+test_golden_decoder()
 test_cache()
 test_links()
 test_ties()
