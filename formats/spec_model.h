@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** formats: what belongs to enclosing models alone: the regions a user names, examples, and the
- * spec of a rewritten model.  FORMAT-spec.md describes all three. */
+ * spec of a rewritten model.  FORMAT.md describes all three. */
 #ifndef FORMATS_SPEC_MODEL_H
 #define FORMATS_SPEC_MODEL_H
 
