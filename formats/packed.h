@@ -18,7 +18,8 @@ enum {
 };
 
 /** Columns [column, column + width) of a tensor.  With has_base they are stored as XOR against
- *  equally many columns of an earlier tensor of the same dtype with as many rows, or one. */
+ *  equally many columns of a tensor of the same dtype with as many rows, or one, that has no base
+ *  anywhere. */
 struct packed_segment {
     uint64_t column, width;
     bool has_base;
