@@ -392,11 +392,12 @@ struct graph_region {
 };
 
 /** Binding-time analysis.  Without requests: for each live embedding the maximal region, all nodes
- *  that depend on the token through this embedding and row-local ops alone (integer results and
- *  mixtures of experts stay outside).  With requests: those regions alone.  A region of which the
- *  embedding alone is read, and one that shares a node with a larger one (the earlier, when equal),
- *  get a reason.  Weights that live nodes outside read too become external consumers of the block.
- *  *out is owned (graph_regions_free).  Local.
+ *  that depend on the token through this embedding and row-local ops alone (selections, masked
+ *  softmax and mixtures of experts stay outside, as does what only joins or cuts columns).  With
+ * requests: those regions alone.  A region of which the embedding alone is read, and one that
+ * shares a node with a larger one (the earlier, when equal), get a reason.  Weights that live nodes
+ * outside read too become external consumers of the block. *out is owned (graph_regions_free).
+ * Local.
  *  @return ST_OK, ST_STRUCTURE (a named node is not token-local: says why), ST_SPEC (named nodes
  *  have different embeddings), ST_NOMEM */
 NODISCARD enum status graph_regions_find(const struct graph_model *m,

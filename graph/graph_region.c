@@ -68,16 +68,20 @@ struct analysis {
     struct err *err;
 };
 
-/* Can the op be part of a region, given token-local inputs? */
+/* Can the op be part of a region, given token-local inputs?  What joins, cuts or selects columns
+ * computes nothing, so a region ends before it: the table of its input serves as well. */
 static bool op_is_local(const struct graph_node *node)
 {
     switch (node->op) {
     case OP_TOP_K:
+    case OP_TOP_K_VALUES:
     case OP_ARGMAX:
     case OP_MOE:
         return false;
+    case OP_SOFTMAX:
+        return node->n_inputs == 1; /* the second is a mask */
     default:
-        return graph_op(node->op)->locality == LOCAL_ROW || graph_node_keeps_rows(node);
+        return graph_op(node->op)->locality == LOCAL_ROW;
     }
 }
 
@@ -114,6 +118,10 @@ static void explain(const struct analysis *a, size_t i, char buf[REASON_SIZE])
             why = "mixtures of experts stay in the model";
         if (node->op == OP_TOP_K || node->op == OP_ARGMAX)
             why = "its result is integer; tables hold floating-point values";
+        if (graph_node_keeps_rows(node) || node->op == OP_TOP_K_VALUES)
+            why = "it only joins or picks columns: name its inputs";
+        if (node->op == OP_SOFTMAX)
+            why = "its mask is no value of one token";
         if (why == NULL)
             why = "it does not keep rows apart";
         (void)snprintf(buf, REASON_SIZE, "%s: %s: %s", node->name, op, why);

@@ -92,6 +92,14 @@ static enum status unique_bytes(const struct graph *g, const struct graph_weight
     return ST_OK;
 }
 
+/* Index of the projection that a recipe keeps, -1 for none. */
+static int32_t retained_projection(const struct graph_block *b)
+{
+    if (b->kind != BLOCK_PROJECTED || !b->retain_projection)
+        return -1;
+    return b->graph.nodes[b->tables[0].node].weights[ROLE_WEIGHT];
+}
+
 /* Is the tensor read outside the block under this very name? */
 static bool retained_by_name(const struct graph_block *b, const struct graph_weight *w)
 {
@@ -100,10 +108,15 @@ static bool retained_by_name(const struct graph_block *b, const struct graph_wei
     for (size_t i = 0; i < b->n_external_consumers; i++)
         if (strcmp(b->external_consumers[i], w->tensor) == 0)
             return true;
-    if (b->kind != BLOCK_PROJECTED || !b->retain_projection)
-        return false;
-    int32_t projection = b->graph.nodes[b->tables[0].node].weights[ROLE_WEIGHT];
+    int32_t projection = retained_projection(b);
     return projection >= 0 && w == &b->graph.weights[projection];
+}
+
+/* Bytes of a weight as a projected recipe holds it: in the dtype of z, which may be a wider one. */
+static uint64_t bytes_in_recipe(const struct graph_block *b, int32_t weight)
+{
+    const struct graph_weight *w = &b->graph.weights[weight];
+    return w->rows * w->cols * max_u64(dtype_size(w->dtype), dtype_size(b->tables[0].dtype));
 }
 
 enum status graph_block_storage(const struct graph_block *b, struct graph_storage *out,
@@ -138,7 +151,14 @@ enum status graph_block_storage(const struct graph_block *b, struct graph_storag
         }
     }
     if (b->bias_weight >= 0)
-        s.bias_bytes = graph_weight_bytes(&g->weights[b->bias_weight]);
+        s.bias_bytes = bytes_in_recipe(b, b->bias_weight);
+    int32_t projection = retained_projection(b);
+    if (projection >= 0) {
+        uint64_t wider =
+            bytes_in_recipe(b, projection) - graph_weight_bytes(&g->weights[projection]);
+        s.retained_logical_bytes += wider;
+        s.retained_unique_bytes += wider;
+    }
     *out = s;
     return ST_OK;
 }

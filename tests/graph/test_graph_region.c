@@ -208,6 +208,33 @@ static void test_joined(void)
     model_end(&m);
 }
 
+/* What only moves columns ends a region: a block evaluates ops, and its input's table serves. */
+static void test_columns(void)
+{
+    struct graph_model m = model_begin();
+    uint32_t e = embed(&m, "e", "emb", 0), y = lin(&m, "y", "wqkv", e);
+    struct graph_node cut;
+    graph_node_init(&cut, OP_SLICE);
+    cut.numbers[NUM_STOP] = 2;
+    uint32_t q = fixture_node(&m.graph, cut, "q", y, -1);
+    uint32_t both = op(&m, OP_CONCAT, "both", y, e);
+    graph_node_init(&cut, OP_TOP_K_VALUES);
+    cut.numbers[NUM_K] = 2;
+    uint32_t best = fixture_node(&m.graph, cut, "best", y, -1);
+    uint32_t masked = op(&m, OP_SOFTMAX, "masked", y, y);
+    outputs(&m, (const uint32_t[]){op(&m, OP_RELU, "r", q, -1), both, best, masked}, 4);
+    struct regions r = find(&m, NULL, 0);
+    CU_ASSERT_EQUAL(r.n, 1);
+    CU_ASSERT(tables_are(&r.list[0], "y e"));
+    CU_ASSERT_EQUAL(r.list[0].block.graph.n_nodes, 3); /* ids, e, y */
+    graph_regions_free(&r.list, r.n);
+    struct graph_region_request one = {"r", "r0", &q, 1};
+    refused(&m, &one, 1, ST_STRUCTURE, "q is not token-local: q: slice: it only joins or picks");
+    one.nodes = &masked;
+    refused(&m, &one, 1, ST_STRUCTURE, "masked: softmax: its mask is no value of one token");
+    model_end(&m);
+}
+
 /* ---- named regions --------------------------------------------------------------------------- */
 
 static void test_named(void)
@@ -269,6 +296,7 @@ int main(void)
         {"a tied head reads the embedding", test_tied_head},
         {"two inputs, three embeddings", test_two_towers},
         {"selections and joined embeddings stay outside", test_joined},
+        {"what moves columns ends a region", test_columns},
         {"regions named by the user, nested and overlapping", test_named},
         {"named nodes over two embeddings", test_named_over_two},
     };

@@ -5,6 +5,7 @@
 static const struct fake_tensor tensors[] = {
     {"embed", DT_F32, 2, {30, 16}}, {"w", DT_F32, 2, {16, 16}},     {"copy", DT_F32, 2, {16, 16}},
     {"bias", DT_F32, 1, {16}},      {"fused", DT_F32, 2, {48, 16}}, {"fused_bias", DT_F32, 1, {48}},
+    {"bias16", DT_F16, 1, {16}},    {"w16", DT_F16, 2, {16, 16}},
 };
 
 static struct graph_storage storage(struct graph_block *b)
@@ -149,13 +150,13 @@ static void test_retained(void)
     graph_block_free(&b);
 }
 
-static struct graph_block projected(bool retain)
+static struct graph_block projected(bool retain, const char *weight_name, const char *bias_name)
 {
     struct graph_block b = fixture_block("embed");
     struct graph_node norm;
     b.kind = BLOCK_PROJECTED;
-    int32_t w = fixture_weight(&b.graph, as_is, "w", NULL),
-            bias = fixture_weight(&b.graph, as_is, "bias", NULL);
+    int32_t w = fixture_weight(&b.graph, as_is, weight_name, NULL),
+            bias = fixture_weight(&b.graph, as_is, bias_name, NULL);
     fixture_output(&b, "z", fixture_linear(&b.graph, "linear", 1, w, -1));
     graph_node_init(&norm, OP_L2_NORM);
     norm.numbers[NUM_EPS] = 1e-12;
@@ -168,7 +169,7 @@ static struct graph_block projected(bool retain)
 
 static void test_projected(void)
 {
-    struct graph_block b = projected(false);
+    struct graph_block b = projected(false, "w", "bias");
     struct graph_storage s = storage(&b);
     CU_ASSERT_EQUAL(s.logical_bytes, 1920 + 1024 + 64);
     CU_ASSERT_EQUAL(s.bias_bytes, 64);
@@ -179,8 +180,16 @@ static void test_projected(void)
     /* z and r alone: the results' nodes are no part of the tables' work */
     CU_ASSERT_EQUAL(graph_block_flops(&b), 2 * 16 * 16 + 2 * 16);
     graph_block_free(&b);
-    b = projected(true);
+    b = projected(true, "w", "bias");
     s = storage(&b);
+    CU_ASSERT_EQUAL(s.retained_logical_bytes, 1024);
+    CU_ASSERT_EQUAL(s.retained_unique_bytes, 1024);
+    graph_block_free(&b);
+    /* narrower ones lie in the recipe in the dtype of z */
+    b = projected(true, "w16", "bias16");
+    s = storage(&b);
+    CU_ASSERT_EQUAL(s.logical_bytes, 1920 + 512 + 32);
+    CU_ASSERT_EQUAL(s.bias_bytes, 64);
     CU_ASSERT_EQUAL(s.retained_logical_bytes, 1024);
     CU_ASSERT_EQUAL(s.retained_unique_bytes, 1024);
     graph_block_free(&b);
@@ -229,7 +238,7 @@ static void test_canonical(void)
     graph_block_free(&b);
     /* the vocabulary's size is none: a unit depends on its own rows; but where a linear reads the
      * table as well, its width is */
-    b = projected(false);
+    b = projected(false, "w", "bias");
     canonical(&b, text);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "w0 F32 *x16\n"));
     graph_block_free(&b);
@@ -237,8 +246,8 @@ static void test_canonical(void)
     canonical(&b, text);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "w0 F32 30x16\n"));
     graph_block_free(&b);
-    b = projected(false);
-    c = projected(false);
+    b = projected(false, "w", "bias");
+    c = projected(false, "w", "bias");
     c.graph.nodes[3].numbers[NUM_EPS] = 1e-6;
     canonical(&b, text);
     canonical(&c, other);
