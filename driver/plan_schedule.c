@@ -201,6 +201,7 @@ struct simulation {
     double work_s;   /* of all shards */
     uint64_t messages, first_shards;
     uint64_t fresh; /* ranks whose first request is still to come */
+    bool root_works;
 };
 
 static double shard_seconds(const struct simulation *s, uint32_t shard)
@@ -260,6 +261,7 @@ static void run(struct simulation *s)
         if (s->own_left <= 0 && s->next < s->grid->n_shards) {
             s->own_left = shard_seconds(s, s->next++);
             s->work_s += s->own_left;
+            s->root_works = true;
         }
         if (s->own_left > 0)
             work(s);
@@ -291,7 +293,7 @@ enum status plan_schedule_simulate(const struct shard_grid *grid, uint64_t n_ran
     out->messages = s.messages;
     out->messages_per_s = s.now > 0 ? (double)s.messages / s.now : 0;
     out->driver_share = s.now > 0 ? s.served_s / s.now : 0;
-    out->busy_ranks = s.first_shards + 1;
+    out->busy_ranks = s.first_shards + s.root_works;
     /* Unit files, a journal a working rank, lock, tables.h5, progress, run, report; the recipe:
      * text, payload, report. */
     out->files = grid->n_units + out->busy_ranks + 5 + 3;
