@@ -4,6 +4,8 @@ breakers, the golden router and two-tower net."""
 import os
 import sys
 
+import numpy as np
+
 import cli
 
 
@@ -90,6 +92,25 @@ def word_breaker():
                       node("scores", "linear", ["h"], weight="out.W", bias="out.b", **io),
                       node("tags", "argmax", ["scores"])],
             "outputs": [{"name": "scores", "node": "scores"}, {"name": "tags", "node": "tags"}]}
+
+
+def evaluate_word_breaker(w, ids):
+    """Scores in double: Keras' LSTM, gates i, f, c, o, both directions."""
+    def sigmoid(x):
+        return (1 + np.tanh(x / 2)) / 2
+
+    def walk(z, u, order):
+        h, c, out = np.zeros(u.shape[0]), np.zeros(u.shape[0]), {}
+        for t in order:
+            i, f, g, o = np.split(z[t] + h @ u, 4)
+            c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+            h = sigmoid(o) * np.tanh(c)
+            out[t] = h
+        return np.array([out[t] for t in range(len(z))])
+    x = w["embedding.weight"][ids]
+    forward = walk(x @ w["fwd.W"] + w["fwd.b"], w["fwd.U"], range(len(ids)))
+    backward = walk(x @ w["bwd.W"] + w["bwd.b"], w["bwd.U"], range(len(ids) - 1, -1, -1))
+    return np.concatenate([forward, backward], 1) @ w["out.W"] + w["out.b"]
 
 
 def router(decision=None):

@@ -8,25 +8,6 @@ import cli
 import enclosing_model as em
 
 
-def evaluate(w, ids):
-    """Scores in double: Keras' LSTM, gates i, f, c, o, both directions."""
-    def sigmoid(x):
-        return (1 + np.tanh(x / 2)) / 2
-
-    def walk(z, u, order):
-        h, c, out = np.zeros(u.shape[0]), np.zeros(u.shape[0]), {}
-        for t in order:
-            i, f, g, o = np.split(z[t] + h @ u, 4)
-            c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-            h = sigmoid(o) * np.tanh(c)
-            out[t] = h
-        return np.array([out[t] for t in range(len(z))])
-    x = w["embedding.weight"][ids]
-    forward = walk(x @ w["fwd.W"] + w["fwd.b"], w["fwd.U"], range(len(ids)))
-    backward = walk(x @ w["bwd.W"] + w["bwd.b"], w["bwd.U"], range(len(ids) - 1, -1, -1))
-    return np.concatenate([forward, backward], 1) @ w["out.W"] + w["out.b"]
-
-
 def one(folder):
     root = em.need_shared("real", folder)
     weights = {k: a.astype(np.float64) for k, (_, a) in cli.read_safetensors(f"{root}/model.safetensors").items()}
@@ -37,7 +18,7 @@ def one(folder):
     cli.write_safetensors(cli.path(f"{folder}.examples.safetensors"), inputs)
     document = em.spec(f"{root}/model.safetensors", em.word_breaker(), f"{folder}.examples.safetensors",
                        storage="may_grow", tolerance={"absolute": 2e-3, "relative": 1e-5})
-    scores = evaluate(weights, raw)
+    scores = em.evaluate_word_breaker(weights, raw)
     for name, more in (("bulk", {}), ("single", {"row_count_profiles": [{"max_rows": 1, "evaluation_rows": 1}]}),
                        ("exact", {"arithmetic": "correctly_rounded"})):
         file = cli.write_json(cli.path(f"{folder}.{name}.json"), {**document, **more})

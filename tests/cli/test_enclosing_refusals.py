@@ -196,10 +196,11 @@ if cli.FAULTS:
                           "examples": [{"name": "pair", "inputs": {"ids": [[7, 2]]}}]})
     cli.compile(file, cli.path("flip4"), code=5, env=env,
                 stderr=r"rejected_and_rolled_back: example pair, output z: max_abs .*, worst at \[0, 1, 0\]: original .*, rewritten")
-    loud["outputs"] = [{"name": "s", "node": "s", "decision": {"top_k": 1}}]
-    cli.write_json(file, {**good, "graph": loud, "examples": [{"name": "pair", "inputs": {"ids": [[7, 2]]}}]})
+    loud = graph([EMBED, em.node("y", "linear", ["x"], weight="w"), em.node("s", "sum_tokens", ["y"])], outputs=["s"])
+    loud["outputs"][0]["decision"] = {"top_k": 1}
+    cli.write_json(file, {**good, "graph": loud, "examples": [{"name": "alone", "inputs": {"ids": [[7]]}}]})
     cli.compile(file, cli.path("flip5"), code=5, env=env,
-                stderr="rejected_and_rolled_back: example pair, output s: 1 selections change")
+                stderr="rejected_and_rolled_back: example alone, output s: 1 selections change")
 
 # ---- run and verify --------------------------------------------------------------------------
 
