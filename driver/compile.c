@@ -6,6 +6,7 @@
 
 #include "driver/driver_internal.h"
 #include "driver/enclosing.h"
+#include "driver/storage.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
@@ -252,6 +253,20 @@ static const char *end_state(const struct driver_opts *o, enum status st)
     return o->task_count > 0 && st == ST_OK ? "stored" : driver_status_word(st);
 }
 
+/* False where there is no recipe yet (a part of a job, a region of an enclosing model). */
+static bool measure_recipe(const char *out, struct driver_storage *bytes)
+{
+    struct tokentab_recipe *recipe = NULL;
+    struct err ignored = {0};
+    char *path = path_join(out, LOOKUP_RECIPE_FILE);
+    bool there = path != NULL && file_exists(path) &&
+                 tokentab_open(out, NULL, &recipe, NULL) == TOKENTAB_OK &&
+                 driver_storage_measure(out, lookup_recipe(recipe), bytes, &ignored) == ST_OK;
+    tokentab_close(&recipe);
+    free(path);
+    return there;
+}
+
 /* ---- results --------------------------------------------------------------------------------- */
 
 static void result_text(struct block_run *r, enum status st, const struct err *err)
@@ -282,6 +297,11 @@ static void result_text(struct block_run *r, enum status st, const struct err *e
                  (unsigned long long)r->verdict.logical_after,
                  str_bytes(r->verdict.logical_after, after, sizeof after),
                  r->verdict.shrinks ? "shrinks" : "does not shrink");
+    struct driver_storage bytes = {0};
+    if (st == ST_OK && measure_recipe(r->out, &bytes)) {
+        bytes_printf(out, "  ");
+        driver_storage_text(&bytes, out);
+    }
     if (st == ST_OK)
         bytes_printf(out, "  recipe %s%s\n", r->out, r->unchanged ? " (unchanged)" : "");
 }
@@ -289,6 +309,7 @@ static void result_text(struct block_run *r, enum status st, const struct err *e
 static void result_json(const struct block_run *r, enum status st, const struct err *err,
                         struct format_writer *w)
 {
+    struct driver_storage bytes = {0};
     format_write_object(w, NULL);
     format_write_string(w, "block", r->b->graph->name);
     format_write_string(w, "status", end_state(r->ctx->opts, st));
@@ -308,6 +329,8 @@ static void result_json(const struct block_run *r, enum status st, const struct 
     format_write_u64(w, "unique_before", r->verdict.unique_before);
     format_write_u64(w, "unique_after", r->verdict.unique_after);
     format_write_bool(w, "shrinks", r->verdict.shrinks);
+    if (st == ST_OK && r->ctx->opts->task_count == 0 && measure_recipe(r->out, &bytes))
+        driver_storage_json(&bytes, w);
     format_write_bool(w, "unchanged", r->unchanged);
     format_write_string(w, "recipe", r->out);
     format_write_string(w, "work", r->work);

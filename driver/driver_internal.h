@@ -50,8 +50,8 @@ struct driver_opts {
     uint64_t nan_mode;
     bool has_absolute, has_relative, has_ulp;
     /* export, import, sbatch, pack */
-    const char *to, *revision, *module;
-    uint64_t size_limit;
+    const char *to, *from, *revision, *module;
+    uint64_t size_limit; /* 0: the verb's own */
     uint64_t nodes, tasks_per_node, time_minutes, array;
     const char *partition, *job_name, *launcher;
     bool quick, deep;
@@ -122,6 +122,7 @@ enum status driver_verb_diff(struct driver_context *ctx, struct err *err);
 enum status driver_verb_pack(struct driver_context *ctx, struct err *err);
 enum status driver_verb_unpack(struct driver_context *ctx, struct err *err);
 enum status driver_verb_export(struct driver_context *ctx, struct err *err);
+enum status driver_verb_import(struct driver_context *ctx, struct err *err);
 enum status driver_verb_import_hf(struct driver_context *ctx, struct err *err);
 enum status driver_verb_sbatch(struct driver_context *ctx, struct err *err);
 enum status driver_verb_report(struct driver_context *ctx, struct err *err);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "driver/payload.h"
+#include "driver/storage.h"
 
 struct emission {
     struct comm *comm;
@@ -220,16 +221,36 @@ static void write_packing(const struct emission *e, struct format_writer *w)
     format_write_end_array(w);
 }
 
+/* On disk but in no tensor: headers and padding, or the packed file's directory and seek table. */
+static uint64_t header_bytes(const struct emission *e, uint64_t resident)
+{
+    uint64_t stored = resident;
+    if (e->tables.reports != NULL) {
+        stored = 0;
+        for (size_t i = 0; i < e->tables.n_specs; i++) {
+            const struct packed_report *r = &e->tables.reports[i];
+            stored += r->planes_bytes + r->delta_bytes + r->sparse_bytes;
+        }
+    }
+    return e->recipe->payload_bytes - stored;
+}
+
 static char *storage_json(const struct emission *e)
 {
     struct format_writer w = {0};
+    struct driver_storage s = {0};
+    struct err ignored = {0};
+    if (driver_storage_measure(NULL, e->recipe, &s, &ignored) != ST_OK)
+        return NULL;
     format_write_object(&w, NULL);
     format_write_u64(&w, "logical_before", e->v->logical_before);
     format_write_u64(&w, "logical_after", e->v->logical_after);
     format_write_u64(&w, "unique_before", e->v->unique_before);
     format_write_u64(&w, "unique_after", e->v->unique_after);
     format_write_bool(&w, "shrinks", e->v->shrinks);
+    format_write_u64(&w, "resident", s.resident);
     format_write_u64(&w, "on_disk", e->recipe->payload_bytes);
+    format_write_u64(&w, "on_disk_headers", header_bytes(e, s.resident));
     write_packing(e, &w);
     format_write_end_object(&w);
     return text_of(&w);

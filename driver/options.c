@@ -82,11 +82,13 @@ static const struct driver_opt all_options[] = {
      "tolerance is given, else differ)"},
     {"to", OPT_CHOICE, AT(to), 0, "FORMAT", "safetensors|npy|compressme", 0, 0,
      "safetensors (one file), npy (a folder) or compressme (a folder)"},
+    {"from", OPT_CHOICE, AT(from), 0, "FORMAT", "compressme", 0, 0, "compressme (a folder)"},
     {"module", OPT_TEXT, AT(module), 0, "PATH", NULL, 0, 0,
-     "compressme: the module that the tables replace (default: the block is the model)"},
+     "compressme: the module that the tables replace (default: the block is the model; import: "
+     "the only one)"},
     {"revision", OPT_TEXT, AT(revision), 0, "REV", NULL, 0, 0, "revision to record"},
     {"size-limit", OPT_SIZE, AT(size_limit), 0, "BYTES", NULL, 1, 1e18,
-     "largest size to unpack (default 1T)"},
+     "largest size to unpack (default 1T; import: 1G)"},
     {"nodes", OPT_U64, AT(nodes), 0, "N", NULL, 1, 1e6, "nodes to ask for (default 1)"},
     {"tasks-per-node", OPT_U64, AT(tasks_per_node), 0, "N", NULL, 1, 1e4,
      "ranks a node (default 1)"},
@@ -288,7 +290,6 @@ enum status driver_opts_parse(const struct driver_verb *verb, int argc, char **a
                               .seeds = 3,
                               .max_lines = 10,
                               .nan_mode = NAN_MODE_UNSET,
-                              .size_limit = (uint64_t)1 << 40,
                               .nodes = 1,
                               .tasks_per_node = 1};
     struct option longs[sizeof all_options / sizeof *all_options + 1];

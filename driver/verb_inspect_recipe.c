@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a recipe folder says about itself. */
+#include "driver/storage.h"
 #include "driver/verb_internal.h"
 
 #include <inttypes.h>
@@ -71,7 +72,8 @@ static void routes_json(const struct tokentab_recipe *recipe, struct format_writ
     format_write_end_array(w);
 }
 
-static void recipe_json(const struct tokentab_recipe *recipe, struct format_writer *w)
+static void recipe_json(const struct tokentab_recipe *recipe, const struct driver_storage *bytes,
+                        struct format_writer *w)
 {
     const struct format_recipe *r = lookup_recipe(recipe);
     format_write_string(w, "kind", "recipe");
@@ -110,6 +112,7 @@ static void recipe_json(const struct tokentab_recipe *recipe, struct format_writ
     fields_json(w, "environment", r->environment, r->n_environment);
     fields_json(w, "provenance", r->provenance, r->n_provenance);
     fields_json(w, "thresholds", r->thresholds, r->n_thresholds);
+    driver_storage_json(bytes, w);
     format_write_raw(w, "storage", r->storage_json);
     format_write_raw(w, "validation", r->validation_json);
     format_write_string(w, "seal", r->seal);
@@ -138,9 +141,11 @@ static void routes_text(const struct tokentab_recipe *recipe, struct bytes *out)
     }
 }
 
-static void recipe_text(const char *path, const struct tokentab_recipe *recipe, struct bytes *out)
+static void recipe_text(const char *path, const struct tokentab_recipe *recipe,
+                        const struct driver_storage *bytes, struct bytes *out)
 {
     const struct format_recipe *r = lookup_recipe(recipe);
+    char *validation = format_recipe_status(r);
     char human[32];
     bytes_printf(out, "%s: recipe of block %s, %s, version %u%s\n", path, r->block,
                  tokentab_kind(recipe), r->version,
@@ -161,6 +166,9 @@ static void recipe_text(const char *path, const struct tokentab_recipe *recipe, 
     bytes_printf(out, "payload %s, %" PRIu64 " bytes (%s), sha256 %s\n", r->payload_file,
                  r->payload_bytes, str_bytes(r->payload_bytes, human, sizeof human),
                  r->payload_sha256);
+    driver_storage_text(bytes, out);
+    bytes_printf(out, "validation %s\n", validation == NULL ? "" : validation);
+    free(validation);
     bytes_printf(out, "arithmetic %s, storage %s\n", r->arithmetic,
                  r->may_grow ? "may_grow" : "must_shrink");
     fields_text(out, "environment", r->environment, r->n_environment);
@@ -173,11 +181,16 @@ enum status verb_inspect_recipe(const char *path, struct driver_context *ctx,
                                 struct format_writer *w, struct err *err)
 {
     struct tokentab_recipe *recipe = NULL;
+    struct driver_storage bytes = {0};
     TRY(verb_recipe_open(path, NULL, &recipe, err));
-    if (w != NULL)
-        recipe_json(recipe, w);
-    else
-        recipe_text(path, recipe, &ctx->result);
+    char *dir = verb_recipe_dir(path);
+    enum status st = dir == NULL ? err_nomem(err, 1)
+                                 : driver_storage_measure(dir, lookup_recipe(recipe), &bytes, err);
+    if (st == ST_OK && w != NULL)
+        recipe_json(recipe, &bytes, w);
+    else if (st == ST_OK)
+        recipe_text(path, recipe, &bytes, &ctx->result);
+    free(dir);
     tokentab_close(&recipe);
-    return ST_OK;
+    return st;
 }

@@ -7,6 +7,8 @@
 #include <inttypes.h>
 #include <sys/stat.h>
 
+static const uint64_t UNPACK_LIMIT = (uint64_t)1 << 40;
+
 /* Neither may eat its own source, --force or not. */
 static enum status check_paths(const struct driver_opts *o, struct err *err)
 {
@@ -62,7 +64,8 @@ enum status driver_verb_unpack(struct driver_context *ctx, struct err *err)
 {
     const struct driver_opts *o = ctx->opts;
     TRY(check_paths(o, err));
-    TRY(format_unpack_file(o->args[0], o->out, o->size_limit, err));
+    uint64_t limit = o->size_limit > 0 ? o->size_limit : UNPACK_LIMIT;
+    TRY(format_unpack_file(o->args[0], o->out, limit, err));
     report(ctx, file_bytes(o->out), file_bytes(o->args[0]));
     return ST_OK;
 }

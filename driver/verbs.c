@@ -107,6 +107,16 @@ const struct driver_verb driver_verbs[] = {
      .max_args = 1,
      .options = "to out force module packed",
      .run = driver_verb_export},
+    {.name = "import",
+     .usage = "import DIR --from FORMAT --out RECIPE",
+     .summary = "a recipe from the tables that another program made",
+     .help = "compressme: a folder with manifest.json and model.safetensors or model.cmppack.  The\n"
+             "recipe says imported_not_validated, and verify repeats it; verify RECIPE --against SPEC\n"
+             "compares it with what this machine evaluates.",
+     .min_args = 1,
+     .max_args = 1,
+     .options = "from out force module size-limit",
+     .run = driver_verb_import},
     {.name = "import-hf",
      .usage = "import-hf DIR --out SPEC",
      .summary = "a spec from a Hugging Face snapshot's config.json",

@@ -259,12 +259,16 @@ static enum status write_source_dtypes(struct format_writer *w,
 }
 
 /* Free form there: what a reader may want to know of how the tables came about. */
-static void write_report(struct format_writer *w, const struct format_recipe *r)
+static void write_report(struct format_writer *w, const struct format_recipe *r,
+                         const char *recipe_status)
 {
     format_write_object(w, "report");
     format_write_string(w, "producer", "tokentab");
     format_write_string(w, "block", r->block);
-    format_write_string(w, "status", "accepted_on_full_domain_validation");
+    if (r->kind == RECIPE_LOOKUP) /* its name has no other place there */
+        format_write_string(w, "output", r->outputs[0].name);
+    if (recipe_status[0] != '\0')
+        format_write_string(w, "status", recipe_status);
     format_write_string(w, "arithmetic", r->arithmetic);
     format_write_object(w, "provenance");
     for (size_t i = 0; i < r->n_provenance; i++)
@@ -321,7 +325,11 @@ static enum status export_manifest(const struct exporting *e, const char *dir, c
     format_write_object(&w, "requires_grad"); /* tables are buffers, not parameters */
     format_write_end_object(&w);
     enum status st = write_source_dtypes(&w, e->opts, err);
-    write_report(&w, e->r);
+    char *recipe_status = format_recipe_status(e->r);
+    if (recipe_status == NULL && st == ST_OK)
+        st = err_nomem(err, 64);
+    write_report(&w, e->r, recipe_status != NULL ? recipe_status : "");
+    free(recipe_status);
     format_write_end_object(&w);
     format_write_finish(&w);
     if (st == ST_OK && w.out.failed)

@@ -30,8 +30,9 @@ struct importing {
     const char *what; /* path of the manifest, for messages */
     const char *dir;
     struct cJSON *manifest;
-    const struct cJSON *entry; /* the block's recipe */
-    const char *path;          /* its module path */
+    const struct cJSON *entry;  /* the block's recipe */
+    const char *path;           /* its module path */
+    const char *block, *output; /* what tokentab called them, or "imported" and "output" */
     struct format_recipe *r;
     char *payload;     /* the safetensors file to read */
     bool payload_made; /* it is ours, to be removed */
@@ -91,8 +92,21 @@ static enum status copy_text(const struct importing *m, const char *text, char *
 
 /* ---- manifest ------------------------------------------------------------------------------ */
 
-/* Nothing but finite blocks, and of these the wanted one. */
-static enum status find_entry(struct importing *m, const char *wanted)
+/* What would say that the model is in training, where dropout and its like are no identities. */
+static enum status refuse_training(const struct importing *m, const struct cJSON *object,
+                                   const char *key)
+{
+    const struct cJSON *training = member(object, "training");
+    if (training == NULL || cJSON_IsFalse(training))
+        return ST_OK;
+    if (!cJSON_IsTrue(training))
+        return expected(m, key, "true or false", training);
+    return err_set(m->err, ST_STRUCTURE, "%s: %s: true; only a model in evaluation is read",
+                   m->what, key);
+}
+
+/* Nothing but finite blocks. */
+static enum status check_manifest(const struct importing *m)
 {
     uint64_t version;
     TRY(get_u64(m, m->manifest, "format_version", &version));
@@ -104,21 +118,51 @@ static enum status find_entry(struct importing *m, const char *wanted)
             return err_set(m->err, ST_STRUCTURE,
                            "%s: %s is not empty; only finite token blocks are read", m->what, *key);
     }
+    const struct cJSON *affine = member(m->manifest, "affine_fx");
+    if (affine != NULL && !cJSON_IsNull(affine))
+        return err_set(m->err, ST_STRUCTURE,
+                       "%s: affine_fx is not null; only finite token blocks are read", m->what);
+    return refuse_training(m, m->manifest, "training");
+}
+
+/* The wanted block, or the only one. */
+static enum status find_entry(struct importing *m, const char *wanted)
+{
     const struct cJSON *list = member(m->manifest, "finite_lookup_rewrites");
     if (!cJSON_IsArray(list) || list->child == NULL)
         return expected(m, "finite_lookup_rewrites", "a list of recipes", list);
-    if (list->child->next != NULL)
-        return err_set(m->err, ST_STRUCTURE,
-                       "%s: finite_lookup_rewrites: %d blocks, one at a time is read", m->what,
-                       cJSON_GetArraySize(list));
-    m->entry = list->child;
-    const struct cJSON *path = member(m->entry, "path");
-    if (!cJSON_IsObject(m->entry) || !cJSON_IsString(path))
-        return expected(m, "finite_lookup_rewrites[0].path", "a string", path);
-    m->path = path->valuestring;
-    if (wanted != NULL && strcmp(wanted, m->path) != 0)
-        return expected(m, "finite_lookup_rewrites[0].path", wanted, path);
-    return ST_OK;
+    for (const struct cJSON *c = list->child; c != NULL; c = c->next) {
+        const struct cJSON *path = member(c, "path");
+        if (!cJSON_IsObject(c) || !cJSON_IsString(path))
+            return expected(m, "finite_lookup_rewrites", "recipes with a path", c);
+        if (wanted != NULL && strcmp(wanted, path->valuestring) != 0)
+            continue;
+        if (m->entry != NULL)
+            return err_set(m->err, wanted == NULL ? ST_STRUCTURE : ST_FORMAT,
+                           "%s: finite_lookup_rewrites: \"%.200s\" and \"%.200s\": %s", m->what,
+                           m->path, path->valuestring,
+                           wanted == NULL ? "one block is read; say which" : "twice");
+        m->entry = c;
+        m->path = path->valuestring;
+    }
+    if (m->entry == NULL)
+        return err_set(m->err, ST_FORMAT, "%s: finite_lookup_rewrites: no block at \"%.200s\"",
+                       m->what, wanted);
+    return refuse_training(m, m->entry, "finite_lookup_rewrites.training");
+}
+
+/* Names that the artifact has no place for, where tokentab wrote it. */
+static void find_names(struct importing *m)
+{
+    const struct cJSON *report = member(m->manifest, "report");
+    const struct cJSON *producer = member(report, "producer");
+    const struct cJSON *block = member(report, "block"), *output = member(report, "output");
+    bool ours = cJSON_IsString(producer) && strcmp(producer->valuestring, "tokentab") == 0;
+    m->block = ours && cJSON_IsString(block) && str_is_name(block->valuestring) ? block->valuestring
+                                                                                : "imported";
+    m->output = ours && cJSON_IsString(output) && str_is_name(output->valuestring)
+                    ? output->valuestring
+                    : "output";
 }
 
 /* Digest and size of the payload as it lies there; a packed one is unpacked beside the result. */
@@ -186,7 +230,7 @@ static enum status read_lookup(struct importing *m)
     TRY(get_dtype(m, member(m->entry, "dtype"), &r->groups[0].dtype));
     TRY(allocate(m, 1, sizeof *r->outputs, &r->outputs));
     r->n_outputs = 1;
-    return set_output(m, &r->outputs[0], "output", 0, width);
+    return set_output(m, &r->outputs[0], m->output, 0, width);
 }
 
 static enum status read_projected(struct importing *m)
@@ -358,7 +402,7 @@ static enum status copy_tensor(const struct importing *m, const struct format_te
 }
 
 static enum status copy_tensors(const struct importing *m, const struct format_tensor_spec *specs,
-                                size_t n, int fd, const char *path)
+                                size_t n, int fd, const char *path, uint64_t *bytes)
 {
     uint64_t *offsets = calloc(n, sizeof *offsets), size;
     struct bytes header = {0};
@@ -372,6 +416,7 @@ static enum status copy_tensors(const struct importing *m, const struct format_t
         st = find_tensor(m, &specs[i], &t);
         if (st == ST_OK)
             st = copy_tensor(m, t, fd, path, offsets[i]);
+        *bytes += st == ST_OK ? t->size_bytes : 0;
     }
     if (st == ST_OK && fsync(fd) != 0)
         st = err_set(m->err, ST_IO, "%s: fsync: %s", path, strerror(errno));
@@ -380,20 +425,36 @@ static enum status copy_tensors(const struct importing *m, const struct format_t
     return st;
 }
 
-static enum status copy_payload(const struct importing *m, const char *tmp)
+/* All tensors of the module; what lies outside belongs to the rest of the model. */
+static size_t tensors_of_block(const struct importing *m)
+{
+    size_t n = 0, size = strlen(m->path);
+    for (size_t i = 0; i < m->f->n_tensors; i++) {
+        const char *name = m->f->tensors[i].name;
+        n += size == 0 || (strncmp(name, m->path, size) == 0 && name[size] == '.');
+    }
+    return n;
+}
+
+static enum status copy_payload(const struct importing *m, const char *tmp, uint64_t *bytes)
 {
     struct format_tensor_spec *specs = NULL;
     size_t n = 0;
     int fd = -1;
     TRY(format_recipe_tensors(m->r, &specs, &n, m->err));
     enum status st = ST_OK;
-    if (m->f->n_tensors != n)
-        st = err_set(m->err, ST_FORMAT, "%s: %zu tensors, expected %zu", m->payload,
-                     m->f->n_tensors, n);
+    for (size_t i = 0; i < n && st == ST_OK; i++) {
+        const struct format_tensor *t = NULL;
+        st = find_tensor(m, &specs[i], &t);
+    }
+    size_t found = tensors_of_block(m);
+    if (st == ST_OK && found != n)
+        st = err_set(m->err, ST_FORMAT, "%s: %zu tensors of module \"%.200s\", expected %zu",
+                     m->payload, found, m->path, n);
     if (st == ST_OK && (fd = open(tmp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) < 0)
         st = err_set(m->err, ST_IO, "%s: %s", tmp, strerror(errno));
     if (st == ST_OK)
-        st = copy_tensors(m, specs, n, fd, tmp);
+        st = copy_tensors(m, specs, n, fd, tmp, bytes);
     if (fd >= 0 && close(fd) != 0 && st == ST_OK)
         st = err_set(m->err, ST_IO, "%s: close: %s", tmp, strerror(errno));
     if (fd >= 0 && st != ST_OK)
@@ -417,10 +478,10 @@ static enum status fill_recipe(struct importing *m)
         TRY(read_lookup(m));
     r->version = r->n_profiles > 0 ? 2 : 1;
     r->may_grow = true; /* what it replaced is not known here */
-    TRY(copy_text(m, "imported", &r->block));
+    TRY(copy_text(m, m->block, &r->block));
     TRY(copy_text(m, "library", &r->arithmetic));
-    TRY(copy_text(m, "{\"status\": \"imported\", \"from\": \"compressme\"}", &r->validation_json));
-    TRY(copy_text(m, "{}", &r->storage_json));
+    TRY(copy_text(m, "{\"status\": \"" FORMAT_RECIPE_IMPORTED "\", \"from\": \"compressme\"}",
+                  &r->validation_json));
     TRY(copy_text(m, "", &r->seal));
     char hex[SHA256_HEX_SIZE];
     TRY(file_digests(m->what, hex, NULL, NULL, m->err));
@@ -434,10 +495,20 @@ static enum status fill_recipe(struct importing *m)
     return copy_text(m, "compressme", &r->environment[0].value);
 }
 
-static enum status publish(struct importing *m, const char *tmp, const char *out)
+/* What the result takes; what it replaced is not known. */
+static enum status describe_storage(struct importing *m, uint64_t tensor_bytes)
+{
+    free(m->r->storage_json);
+    m->r->storage_json = str_printf(
+        "{\"resident\": %" PRIu64 ", \"on_disk\": %" PRIu64 ", \"on_disk_headers\": %" PRIu64 "}",
+        tensor_bytes, m->r->payload_bytes, m->r->payload_bytes - tensor_bytes);
+    return m->r->storage_json != NULL ? ST_OK : err_nomem(m->err, 128);
+}
+
+static enum status encode_recipe(struct importing *m, const char *tmp, uint64_t tensor_bytes,
+                                 struct bytes *text)
 {
     struct format_recipe *r = m->r;
-    struct bytes text = {0};
     char hex[SHA256_HEX_SIZE];
     TRY(file_digests(tmp, hex, NULL, &r->payload_bytes, m->err));
     TRY(copy_text(m, hex, &r->payload_sha256));
@@ -445,54 +516,79 @@ static enum status publish(struct importing *m, const char *tmp, const char *out
     r->payload_file = str_printf("tables-%.16s.safetensors", hex);
     if (r->payload_file == NULL)
         return err_nomem(m->err, 64);
+    TRY(describe_storage(m, tensor_bytes));
     TRY(format_recipe_seal(r, hex, m->err));
     TRY(copy_text(m, hex, &r->seal));
-    TRY(format_recipe_encode(r, &text, m->err));
-    char *payload = path_join(out, r->payload_file), *recipe = path_join(out, "recipe.json");
-    enum status st = payload != NULL && recipe != NULL ? ST_OK : err_nomem(m->err, strlen(out));
-    if (st == ST_OK)
+    return format_recipe_encode(r, text, m->err);
+}
+
+/* The payload under its name, then recipe.json; without the second the first goes again, unless
+ * the recipe that is there names it. */
+static enum status publish(struct importing *m, const char *tmp, uint64_t tensor_bytes,
+                           const char *out)
+{
+    struct bytes text = {0};
+    char *payload = NULL, *recipe = path_join(out, "recipe.json");
+    bool made = false;
+    enum status st = encode_recipe(m, tmp, tensor_bytes, &text);
+    if (st == ST_OK) {
+        payload = path_join(out, m->r->payload_file);
+        st = payload != NULL && recipe != NULL ? ST_OK : err_nomem(m->err, strlen(out));
+    }
+    if (st == ST_OK) {
+        made = !file_exists(payload);
         st = file_rename(tmp, payload, m->err);
-    if (st == ST_OK)
-        st = file_publish(recipe, text.data, text.size, m->err);
+    }
+    if (st == ST_OK && (st = file_publish(recipe, text.data, text.size, m->err)) != ST_OK && made)
+        (void)unlink(payload);
+    if (st != ST_OK)
+        (void)unlink(tmp);
     free(payload);
     free(recipe);
     bytes_free(&text);
     return st;
 }
 
+/* Rules first, so that the shapes below are sane; the payload's name comes with its digest. */
+static enum status check_recipe(struct importing *m)
+{
+    char zeros[SHA256_HEX_SIZE];
+    memset(zeros, '0', sizeof zeros - 1);
+    zeros[sizeof zeros - 1] = '\0';
+    TRY(copy_text(m, zeros, &m->r->payload_sha256));
+    TRY(copy_text(m, "tables.safetensors", &m->r->payload_file));
+    TRY(copy_text(m, "{}", &m->r->storage_json));
+    return format_recipe_check(m->r, m->what, m->err);
+}
+
 static enum status import_block(struct importing *m, const char *wanted, uint64_t max_size,
                                 const char *out)
 {
-    char *tmp = path_join(out, "payload.tmp");
+    uint64_t tensor_bytes = 0;
+    char *tmp = path_join(out, "tables.staged");
     if (tmp == NULL)
         return err_nomem(m->err, strlen(out));
     enum status st = format_json_read(m->what, MANIFEST_MAX, &m->manifest, m->err);
     if (st == ST_OK)
-        st = find_entry(m, wanted);
+        st = check_manifest(m);
     if (st == ST_OK)
+        st = find_entry(m, wanted);
+    if (st == ST_OK) {
+        find_names(m);
         st = fill_recipe(m);
+    }
+    if (st == ST_OK)
+        st = check_recipe(m);
     if (st == ST_OK)
         st = file_make_dirs(out, m->err);
     if (st == ST_OK)
         st = find_payload(m, max_size, out);
     if (st == ST_OK)
         st = format_safetensors_open(m->payload, 0, &m->f, m->err);
-    if (st == ST_OK) {
-        /* rules first, so that the shapes below are sane; the payload's name comes with its digest
-         */
-        char zeros[SHA256_HEX_SIZE];
-        memset(zeros, '0', sizeof zeros - 1);
-        zeros[sizeof zeros - 1] = '\0';
-        st = copy_text(m, zeros, &m->r->payload_sha256);
-        if (st == ST_OK)
-            st = copy_text(m, "tables.safetensors", &m->r->payload_file);
-        if (st == ST_OK)
-            st = format_recipe_check(m->r, m->what, m->err);
-    }
     if (st == ST_OK)
-        st = copy_payload(m, tmp);
-    if (st == ST_OK && (st = publish(m, tmp, out)) != ST_OK)
-        (void)unlink(tmp);
+        st = copy_payload(m, tmp, &tensor_bytes);
+    if (st == ST_OK)
+        st = publish(m, tmp, tensor_bytes, out);
     free(tmp);
     return st;
 }

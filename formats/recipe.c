@@ -64,6 +64,20 @@ void format_recipe_free(struct format_recipe **recipe)
     *recipe = NULL;
 }
 
+char *format_recipe_status(const struct format_recipe *r)
+{
+    struct cJSON *json = NULL;
+    struct err ignored = {0};
+    const char *text = r->validation_json;
+    if (text != NULL &&
+        format_json_parse("validation", text, strlen(text), &json, &ignored) != ST_OK)
+        json = NULL;
+    const struct cJSON *found = cJSON_GetObjectItemCaseSensitive(json, "status");
+    char *status = str_dup(cJSON_IsString(found) ? found->valuestring : "");
+    format_json_free(&json);
+    return status;
+}
+
 uint64_t format_recipe_rows(const struct format_recipe *r)
 {
     return r->has_ids ? r->n_ids : r->num_embeddings;

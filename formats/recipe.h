@@ -176,6 +176,11 @@ struct format_recipe {
     char *seal;            /* sha256 hex over everything above, see FORMAT.md */
 };
 void format_recipe_free(struct format_recipe **r);
+/** Status word of a recipe that another program made: nothing here has validated it. */
+#define FORMAT_RECIPE_IMPORTED "imported_not_validated"
+/** The status that r->validation_json tells, owned; "" if it has none.  NULL when memory is short.
+ */
+NODISCARD char *format_recipe_status(const struct format_recipe *r);
 /** Rows of the tables: n_ids with an id list, else num_embeddings.  Pure. */
 uint64_t format_recipe_rows(const struct format_recipe *r);
 /** The rules that recipe.json must keep besides its grammar (shapes, names, widths equal in all
