@@ -2,7 +2,7 @@
 /** Cost of a correctly rounded linear layer beside one sgemm of the same shape, and how far that
  *  sgemm is from it.  Prints; asserts nothing.
  *    bench_cr [rows] [n_in] [n_out]      default: 512 rows of the gene shape, 5120 -> 1024 */
-#include "kernels/cr_internal.h"
+#include "kernels/kernels.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -67,8 +67,9 @@ int main(int argc, char **argv)
     if (x == NULL || w == NULL || b == NULL || y == NULL || z == NULL)
         return 1;
     double best[2] = {INFINITY, INFINITY}, open_s = now_s();
-    struct cr_linear *l = NULL;
-    if (cr_linear_open(k, DT_F32, n_out, n_in, w, b, &l, &err) != ST_OK)
+    struct kernels_linear *l = NULL;
+    if (kernels_linear_open(k, ARITH_CORRECTLY_ROUNDED, DT_F32, n_out, n_in, w, b, &l, &err) !=
+        ST_OK)
         return fail(&err);
     open_s = now_s() - open_s;
     struct kernels_gemm g = {.compute = DT_F32,
@@ -88,14 +89,14 @@ int main(int argc, char **argv)
         if (kernels_gemm_run(k, &g, x, w, z, &err) != ST_OK)
             return fail(&err);
         double t1 = now_s();
-        if (cr_linear_run(l, m, x, y, &err) != ST_OK)
+        if (kernels_linear_run(l, m, x, BIAS_PREFILLED, y, &err) != ST_OK)
             return fail(&err);
         double t2 = now_s();
         best[0] = fmin(best[0], t1 - t0);
         best[1] = fmin(best[1], t2 - t1);
     }
     uint64_t counts[3];
-    cr_linear_counts(l, counts);
+    kernels_linear_counts(l, counts);
     double total = (double)(counts[0] + counts[1] + counts[2]);
     printf("%zu x %zu -> %zu, core %s: sgemm %.4f s, correctly rounded %.4f s, ratio %.2f "
            "(open %.3f s)\n",
@@ -105,7 +106,7 @@ int main(int argc, char **argv)
            100 * (double)counts[0] / total, 100 * (double)counts[1] / total,
            100 * (double)counts[2] / total);
     compare(m * n_out, y, z);
-    cr_linear_close(&l);
+    kernels_linear_close(&l);
     kernels_close(&k);
     free(x);
     free(w);
