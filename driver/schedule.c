@@ -293,13 +293,14 @@ static enum status worker_tick(void *ctx, struct err *err)
 {
     struct worker_side *w = ctx;
     if (!w->stopped && comm_poll(w->comm, 0)) {
-        /* Nothing but STOP comes while a shard is being evaluated. */
+        /* Nothing but STOP comes while a shard is being evaluated, and it comes once: it counts even
+         * where memory is short for it. */
         struct bytes b = {0};
         int source = 0;
         enum comm_tag tag = COMM_TAG_STOP;
+        w->stopped = true;
         TRY(comm_receive(w->comm, 0, &source, &tag, &b, err));
         bytes_free(&b);
-        w->stopped = true;
     }
     if (w->stopped)
         return err_set(err, ST_STOPPED, "stopped by rank 0");

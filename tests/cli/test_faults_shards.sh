@@ -35,4 +35,10 @@ fault journal_append "No space left"
 fault file_sync "sync" 2
 fault shard_write "No space left" 2
 fault shard_put "No space left" 2
+
+# A rank inside a unit that cannot take in the word to stop must not wait for another one.
+TOKENTAB_UNIT_MS=300 TOKENTAB_FAULT='rows_read@0,comm_receive@1#2' \
+    ranks 2 "$tokentab" compile m/spec.json --out r --shard-units 5 -q
+check "a stop that is lost" ended 4 "rank 0 \([^)]*\): .*tensor embed"
+rm -rf r r.work
 finish
