@@ -302,7 +302,8 @@ static void result_text(struct block_run *r, enum status st, const struct err *e
         bytes_printf(out, "  ");
         driver_storage_text(&bytes, out);
     }
-    if (st == ST_OK)
+    /* A recipe of an enclosing model is published with the model, or not at all. */
+    if (st == ST_OK && (r->job->enclosing == NULL || r->unchanged))
         bytes_printf(out, "  recipe %s%s\n", r->out, r->unchanged ? " (unchanged)" : "");
 }
 
