@@ -291,7 +291,7 @@ def main():
     if options.markdown:
         with open(options.markdown, "w", encoding="utf-8") as f:
             f.write("# Byte parity of library arithmetic with PyTorch\n\nMade by\n\n    tests/parity/parity.py KERNEL_TOOL "
-                    "--markdown docs/numerics-parity.md\n\n(KERNEL_TOOL is the test program `kernel_tool` of the build; "
+                    "--markdown FILE\n\n(KERNEL_TOOL is the test program `kernel_tool` of the build; "
                     "PyTorch and tokentab on one OpenBLAS core and thread count.)\n\n"
                     f"PyTorch {torch.__version__} with its {capability} kernels; {environment}.\n\n"
                     "\"Byte-equal calls\" counts calls whose every element has the same bytes. Elementwise rows take tensors "
