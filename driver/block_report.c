@@ -17,11 +17,6 @@ struct report {
     struct format_writer *w;
 };
 
-static uint64_t row_id(const struct driver_job *job, uint64_t row)
-{
-    return job->ids != NULL && row < job->n_ids ? job->ids[row] : row;
-}
-
 static void write_head(struct format_writer *w, const struct driver_job *job,
                        const struct driver_block *b, const char *status, const char *reason)
 {
@@ -103,7 +98,7 @@ static void write_tables(const struct report *r)
             if (r->l->table_of[s] != i)
                 continue;
             format_write_array(w, NULL);
-            format_write_string(w, NULL, driver_route_name(s / n_outputs, route, sizeof route));
+            format_write_string(w, NULL, lookup_route_name(s / n_outputs, route, sizeof route));
             format_write_string(w, NULL, r->b->graph->tables[s % n_outputs].name);
             format_write_end_array(w);
         }
@@ -130,7 +125,7 @@ static void write_tables(const struct report *r)
     format_write_array(w, "double_precision_error");
     for (size_t s = 0; s < r->l->n_sources; s++) {
         format_write_object(w, NULL);
-        format_write_string(w, "route", driver_route_name(s / n_outputs, route, sizeof route));
+        format_write_string(w, "route", lookup_route_name(s / n_outputs, route, sizeof route));
         format_write_string(w, "table", r->b->graph->tables[s % n_outputs].name);
         format_write_double(w, "max_abs", r->t->double_error[s]);
         format_write_end_object(w);
@@ -160,7 +155,7 @@ static void write_classes(const struct report *r)
 static void write_place(const struct report *r, const char *key, uint64_t token, uint64_t column)
 {
     format_write_object(r->w, key);
-    format_write_u64(r->w, "token", row_id(r->job, token));
+    format_write_u64(r->w, "token", driver_row_id(r->job, token));
     format_write_u64(r->w, "column", column);
     format_write_end_object(r->w);
 }
@@ -188,7 +183,7 @@ static void write_statistic(const struct report *r, size_t class_index, size_t o
     format_write_object(w, NULL);
     format_write_string(w, "class", worker_class_at(r->b->worker, class_index)->name);
     format_write_string(w, "output", r->b->graph->results[output].name);
-    format_write_string(w, "route", driver_route_name(route, name, sizeof name));
+    format_write_string(w, "route", lookup_route_name(route, name, sizeof name));
     format_write_u64(w, "cases", s->cases);
     format_write_u64(w, "elements", s->elements);
     format_write_bool(w, "exact", s->unequal == 0 && s->nonfinite == 0);
@@ -201,7 +196,7 @@ static void write_statistic(const struct report *r, size_t class_index, size_t o
         write_place(r, "max_abs_at", s->max_abs_token, s->max_abs_column);
     format_write_double(w, "max_relative_l2", s->max_rel);
     if (s->max_rel > 0)
-        format_write_u64(w, "max_relative_l2_case", row_id(r->job, s->max_rel_token));
+        format_write_u64(w, "max_relative_l2_case", driver_row_id(r->job, s->max_rel_token));
     format_write_u64(w, "max_ulp", s->max_ulp);
     if (s->max_ulp > 0)
         write_place(r, "max_ulp_at", s->max_ulp_token, s->max_ulp_column);
@@ -211,7 +206,8 @@ static void write_statistic(const struct report *r, size_t class_index, size_t o
         format_write_u64(w, "decisions", s->decisions);
         format_write_u64(w, "decisions_changed", s->decisions_changed);
         if (s->decisions_changed > 0)
-            format_write_u64(w, "first_changed_token", row_id(r->job, s->first_changed_token));
+            format_write_u64(w, "first_changed_token",
+                             driver_row_id(r->job, s->first_changed_token));
     }
     format_write_end_object(w);
 }
@@ -225,8 +221,8 @@ struct decision_scan {
     struct bytes changed, fragile; /* JSON lists */
 };
 
-static enum status read_column(const struct report *r, struct shard_store *store, uint64_t unit,
-                               const char *output, const char *what, double *dst, struct err *err)
+static enum status read_column(struct shard_store *store, uint64_t unit, const char *output,
+                               const char *what, double *dst, struct err *err)
 {
     char *path = shard_store_unit_path(store, unit);
     char *name = str_printf("decision/%s/%s", output, what);
@@ -239,7 +235,6 @@ static enum status read_column(const struct report *r, struct shard_store *store
     format_shard_reader_close(&reader);
     free(path);
     free(name);
-    (void)r;
     return st;
 }
 
@@ -265,11 +260,11 @@ static enum status scan_decisions(const struct report *r, struct shard_store *st
     for (uint64_t u = 0; u < r->b->grid.n_units && st == ST_OK; u++) {
         uint64_t first = 0, count = 0;
         shard_grid_rows(&r->b->grid, u, &first, &count);
-        st = read_column(r, store, u, output, "margin", margin, err);
+        st = read_column(store, u, output, "margin", margin, err);
         if (st == ST_OK)
-            st = read_column(r, store, u, output, "max_error", error, err);
+            st = read_column(store, u, output, "max_error", error, err);
         if (st == ST_OK)
-            st = read_column(r, store, u, output, "changed", changed, err);
+            st = read_column(store, u, output, "changed", changed, err);
         for (uint64_t i = 0; i < count && st == ST_OK; i++) {
             double m = ((double *)margin)[i];
             if (pass == 0) {
@@ -281,9 +276,9 @@ static enum status scan_decisions(const struct report *r, struct shard_store *st
                 continue;
             }
             if (((double *)changed)[i] > 0)
-                list_token(&scan->changed, &scan->n_changed, row_id(r->job, first + i));
+                list_token(&scan->changed, &scan->n_changed, driver_row_id(r->job, first + i));
             if (m < 10 * scan->largest_error)
-                list_token(&scan->fragile, &scan->n_fragile, row_id(r->job, first + i));
+                list_token(&scan->fragile, &scan->n_fragile, driver_row_id(r->job, first + i));
         }
     }
     free(margin);
@@ -322,7 +317,8 @@ static enum status write_decisions(const struct report *r, struct shard_store *s
         format_write_u64(w, "top_k", result->decision_top_k);
         format_write_bool(w, "softmax", result->decision_softmax);
         format_write_double(w, "smallest_margin", scan.smallest_margin);
-        format_write_u64(w, "smallest_margin_token", row_id(r->job, scan.smallest_margin_token));
+        format_write_u64(w, "smallest_margin_token",
+                         driver_row_id(r->job, scan.smallest_margin_token));
         format_write_double(w, "largest_error", scan.largest_error);
         format_write_u64(w, "changed_count", scan.n_changed);
         write_list(w, "changed_tokens", &scan.changed);

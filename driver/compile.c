@@ -131,7 +131,7 @@ static enum status write_tables_file(const struct block_run *r, struct err *err)
     for (size_t i = 0; i < n && st == ST_OK; i++) {
         const struct graph_output *o = &r->b->graph->tables[i % n_outputs];
         char *route = (char *)names + (i / n_outputs) * 32;
-        driver_route_name(i / n_outputs, route, 32);
+        lookup_route_name(i / n_outputs, route, 32);
         ((struct format_shard_table *)tables)[i] = (struct format_shard_table){
             .route = route, .output = o->name, .dtype = o->dtype, .width = o->width};
     }

@@ -177,6 +177,8 @@ NODISCARD enum status driver_block_prepare(const struct driver_job *job, struct 
 NODISCARD enum status driver_block_agree_all(struct comm *comm, const struct driver_job *job,
                                              const struct driver_block *b, struct err *err);
 void driver_block_release(struct driver_block *b);
+/** Token id of a table row: what reports and refusals name.  Pure. */
+uint64_t driver_row_id(const struct driver_job *job, uint64_t row);
 
 /* ---- unit summaries -------------------------------------------------------------------------- */
 
@@ -370,8 +372,6 @@ void driver_weight_elements(const struct driver_block *b, int32_t weight, enum d
                             uint64_t first, uint64_t n, void *dst);
 /** A projected block's bias in the dtype of z, as the recipe holds it.  ST_INTERNAL without one. */
 NODISCARD enum status driver_block_bias(const struct driver_block *b, void *dst, struct err *err);
-/** "bulk", "profile0", ... into buf. */
-const char *driver_route_name(size_t route, char *buf, size_t buf_size);
 
 /* ---- progress -------------------------------------------------------------------------------- */
 

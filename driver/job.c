@@ -266,6 +266,11 @@ enum status driver_block_prepare(const struct driver_job *job, struct driver_blo
     return worker_open(&wopts, &b->worker, err);
 }
 
+uint64_t driver_row_id(const struct driver_job *job, uint64_t row)
+{
+    return job->ids != NULL && row < job->n_ids ? job->ids[row] : row;
+}
+
 void driver_block_release(struct driver_block *b)
 {
     worker_close(&b->worker);

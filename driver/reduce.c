@@ -4,18 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "driver/driver_internal.h"
+#include "driver/verb_internal.h"
 
 enum { COMPARE_BYTES = 4 << 20 };
-
-const char *driver_route_name(size_t route, char *buf, size_t buf_size)
-{
-    if (route == 0)
-        snprintf(buf, buf_size, "bulk");
-    else
-        snprintf(buf, buf_size, "profile%zu", route - 1);
-    return buf;
-}
 
 /* ---- reading rows from unit files -------------------------------------------------------------
  */
@@ -41,25 +32,6 @@ static enum status reader_unit(struct driver_unit_reader *r, uint64_t unit, stru
     return st;
 }
 
-/* One stored element as a double: exact for all computable dtypes. */
-static double element(enum dtype dt, const char *at)
-{
-    uint16_t half;
-    float f;
-    double d;
-    switch (dt) {
-    case DT_F64:
-        memcpy(&d, at, sizeof d);
-        return d;
-    case DT_F32:
-        memcpy(&f, at, sizeof f);
-        return (double)f;
-    default:
-        memcpy(&half, at, sizeof half);
-        return (double)(dt == DT_F16 ? f16_to_f32(half) : bf16_to_f32(half));
-    }
-}
-
 void driver_weight_elements(const struct driver_block *b, int32_t weight, enum dtype dt,
                             uint64_t first, uint64_t n, void *dst)
 {
@@ -71,7 +43,7 @@ void driver_weight_elements(const struct driver_block *b, int32_t weight, enum d
         return;
     }
     for (uint64_t i = 0; i < n; i++, src += dtype_size(from), to += dtype_size(dt)) {
-        double d = element(from, src);
+        double d = verb_element_number(from, src);
         float f = (float)d;
         if (dt == DT_F64)
             memcpy(to, &d, sizeof d);
@@ -99,7 +71,7 @@ enum status driver_unit_reader_rows(void *ctx, size_t route, size_t table, uint6
     const struct graph_output *output = &g->tables[table];
     size_t row_bytes = (size_t)output->width * dtype_size(output->dtype);
     char route_name[32];
-    driver_route_name(route, route_name, sizeof route_name);
+    lookup_route_name(route, route_name, sizeof route_name);
     for (uint64_t at = first_row; at < first_row + n_rows;) {
         uint64_t unit = at / r->block->grid.unit_rows, unit_first = 0, unit_count = 0;
         shard_grid_rows(&r->block->grid, unit, &unit_first, &unit_count);

@@ -192,7 +192,7 @@ static enum status unit_file_tables(const struct driver_block *b, const struct w
     for (size_t i = 0; i < n && st == ST_OK; i++) {
         size_t route = i / u->n_tables;
         const struct graph_output *t = &b->graph->tables[i % u->n_tables];
-        driver_route_name(route, f->routes[route], sizeof f->routes[route]);
+        lookup_route_name(route, f->routes[route], sizeof f->routes[route]);
         f->tables[i] = (struct format_shard_table){.route = f->routes[route],
                                                    .output = t->name,
                                                    .dtype = t->dtype,

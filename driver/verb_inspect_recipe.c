@@ -38,7 +38,7 @@ static void outputs_json(const struct tokentab_recipe *recipe, struct format_wri
             continue;
         format_write_object(w, NULL);
         format_write_string(w, "name", info.name);
-        format_write_string(w, "dtype", dtype_name(verb_dtype(info.dtype)));
+        format_write_string(w, "dtype", dtype_name(lookup_dtype(info.dtype)));
         format_write_u64(w, "width", info.width);
         format_write_end_object(w);
     }
@@ -157,7 +157,7 @@ static void recipe_text(const char *path, const struct tokentab_recipe *recipe,
         struct tokentab_output_info info = {0};
         if (tokentab_output(recipe, i, &info) == TOKENTAB_OK)
             bytes_printf(out, "  %-32s %-5s %" PRIu64 "\n", info.name,
-                         dtype_name(verb_dtype(info.dtype)), info.width);
+                         dtype_name(lookup_dtype(info.dtype)), info.width);
     }
     routes_text(recipe, out);
     for (size_t i = 0; i < r->n_groups; i++)

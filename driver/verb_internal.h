@@ -43,8 +43,6 @@ const char *verb_f32_text(float x, char buf[VERB_TEXT_SIZE]);
 const char *verb_element_text(enum dtype dt, const void *stored, char buf[VERB_TEXT_SIZE]);
 /** A stored element as a double; 64-bit integers are rounded.  Pure. */
 double verb_element_number(enum dtype dt, const void *stored);
-/** The project's dtype for the library's. */
-enum dtype verb_dtype(enum tokentab_dtype dt);
 
 /* ---- lookup ---------------------------------------------------------------------------------- */
 

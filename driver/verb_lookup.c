@@ -108,7 +108,7 @@ static enum status make_array(struct lookup_run *r, size_t output, struct verb_a
     struct tokentab_error fault = {0};
     size_t row = 0;
     TRY(verb_from_lookup(tokentab_output(r->recipe, output, &info), &fault, err));
-    a->dtype = verb_dtype(info.dtype);
+    a->dtype = lookup_dtype(info.dtype);
     a->rank = r->ids.rank + 1;
     for (unsigned i = 0; i < r->ids.rank; i++)
         a->shape[i] = (uint64_t)r->ids.shape[i];

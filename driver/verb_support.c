@@ -168,18 +168,3 @@ const char *verb_element_text(enum dtype dt, const void *stored, char buf[VERB_T
     }
     return str_double(verb_element_number(dt, stored), buf, VERB_TEXT_SIZE);
 }
-
-enum dtype verb_dtype(enum tokentab_dtype dt)
-{
-    switch (dt) {
-    case TOKENTAB_F64:
-        return DT_F64;
-    case TOKENTAB_F32:
-        return DT_F32;
-    case TOKENTAB_F16:
-        return DT_F16;
-    case TOKENTAB_BF16:
-        return DT_BF16;
-    }
-    return DT_UNKNOWN;
-}

@@ -41,12 +41,6 @@ static void count_bytes(const struct driver_job *job, const struct driver_block 
     v->shrinks = v->logical_after < v->logical_before && v->unique_after < v->unique_before;
 }
 
-/* Token id of a table row. */
-static uint64_t row_id(const struct driver_job *job, uint64_t row)
-{
-    return job->ids != NULL && row < job->n_ids ? job->ids[row] : row;
-}
-
 static bool stat_passes(const struct driver_job *job, const struct worker_stat *s)
 {
     return s->nonfinite == 0 && s->max_abs <= job->spec->tolerance_absolute &&
@@ -64,7 +58,7 @@ static void judge_numbers(const struct driver_job *job, const struct driver_bloc
                 const struct worker_stat *s = &t->stats[worker_stat_index(b->worker, c, o, r)];
                 const char *name = worker_class_at(b->worker, c)->name;
                 const char *output = b->graph->results[o].name;
-                driver_route_name(r, route, sizeof route);
+                lookup_route_name(r, route, sizeof route);
                 if (v->st == ST_OK && s->nonfinite > 0) {
                     v->st = ST_TOLERANCE;
                     snprintf(v->reason, sizeof v->reason,
@@ -76,7 +70,7 @@ static void judge_numbers(const struct driver_job *job, const struct driver_bloc
                              "output %s, route %s, class %s: max_abs %s at token %llu column %llu, "
                              "relative L2 %s",
                              output, route, name, str_double(s->max_abs, x, sizeof x),
-                             (unsigned long long)row_id(job, s->max_abs_token),
+                             (unsigned long long)driver_row_id(job, s->max_abs_token),
                              (unsigned long long)s->max_abs_column,
                              str_double(s->max_rel, y, sizeof y));
                 }
@@ -97,9 +91,9 @@ static void judge_decisions(const struct driver_job *job, const struct driver_bl
                 snprintf(
                     v->reason, sizeof v->reason,
                     "output %s, route %s, class %s: %llu selections change, first at token %llu",
-                    b->graph->results[o].name, driver_route_name(r, route, sizeof route),
+                    b->graph->results[o].name, lookup_route_name(r, route, sizeof route),
                     worker_class_at(b->worker, c)->name, (unsigned long long)s->decisions_changed,
-                    (unsigned long long)row_id(job, s->first_changed_token));
+                    (unsigned long long)driver_row_id(job, s->first_changed_token));
             }
 }
 

@@ -26,6 +26,11 @@ const void *lookup_bias(const struct tokentab_recipe *recipe);
 /** Number of table rows: num_embeddings, or the length of the id list. */
 uint64_t lookup_n_rows(const struct tokentab_recipe *recipe);
 
+/** "bulk", "profile0", ...: the name of a route.  Pure; returns buf. */
+const char *lookup_route_name(size_t route, char *buf, size_t buf_size);
+/** The project's dtype for the library's.  Pure. */
+enum dtype lookup_dtype(enum tokentab_dtype dt);
+
 /** Name of recipe.json and of the staged one inside a recipe folder. */
 #define LOOKUP_RECIPE_FILE "recipe.json"
 #define LOOKUP_STAGED_FILE "recipe.json.staged"

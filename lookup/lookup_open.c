@@ -75,6 +75,15 @@ static enum status read_recipe(struct tokentab_recipe *recipe, const char *path,
     return ST_OK;
 }
 
+const char *lookup_route_name(size_t route, char *buf, size_t buf_size)
+{
+    if (route == 0)
+        (void)snprintf(buf, buf_size, "bulk");
+    else
+        (void)snprintf(buf, buf_size, "profile%zu", route - 1);
+    return buf;
+}
+
 static enum status name_routes(struct tokentab_recipe *recipe, struct err *err)
 {
     size_t n = recipe->r->n_profiles + 1;
@@ -82,11 +91,11 @@ static enum status name_routes(struct tokentab_recipe *recipe, struct err *err)
     if (recipe->route_names == NULL)
         return err_nomem(err, n * sizeof *recipe->route_names);
     for (; recipe->n_routes < n; recipe->n_routes++) {
-        char *name = recipe->n_routes == 0 ? str_dup("bulk")
-                                           : str_printf("profile%zu", recipe->n_routes - 1);
-        if (name == NULL)
-            return err_nomem(err, 16);
-        recipe->route_names[recipe->n_routes] = name;
+        char name[32];
+        char *copy = str_dup(lookup_route_name(recipe->n_routes, name, sizeof name));
+        if (copy == NULL)
+            return err_nomem(err, sizeof name);
+        recipe->route_names[recipe->n_routes] = copy;
     }
     return ST_OK;
 }
@@ -173,6 +182,21 @@ static enum tokentab_dtype public_dtype(enum dtype dt)
            : dt == DT_F32 ? TOKENTAB_F32
            : dt == DT_F16 ? TOKENTAB_F16
                           : TOKENTAB_BF16;
+}
+
+enum dtype lookup_dtype(enum tokentab_dtype dt)
+{
+    switch (dt) {
+    case TOKENTAB_F64:
+        return DT_F64;
+    case TOKENTAB_F32:
+        return DT_F32;
+    case TOKENTAB_F16:
+        return DT_F16;
+    case TOKENTAB_BF16:
+        return DT_BF16;
+    }
+    return DT_UNKNOWN;
 }
 
 static const char *output_name(const struct tokentab_recipe *recipe, size_t i)

@@ -9,21 +9,6 @@ enum { BLOCK_ROWS = 256, BLOCK_BYTES = 16 << 20, MOST_CALL_ROWS = 4096 };
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-static enum dtype dtype_of(enum tokentab_dtype dt)
-{
-    switch (dt) {
-    case TOKENTAB_F64:
-        return DT_F64;
-    case TOKENTAB_F32:
-        return DT_F32;
-    case TOKENTAB_F16:
-        return DT_F16;
-    case TOKENTAB_BF16:
-        return DT_BF16;
-    }
-    return DT_UNKNOWN;
-}
-
 static bool is_projected(const struct layouts *k)
 {
     return lookup_recipe(k->recipe)->kind == RECIPE_PROJECTED;
@@ -43,7 +28,7 @@ static enum status describe_outputs(struct layouts *k, struct err *err)
             return err_set(err, ST_INTERNAL, "layouts: output %zu is not there", i);
         struct layout_output *o = &k->outputs[i];
         o->name = info.name;
-        o->dtype = dtype_of(info.dtype);
+        o->dtype = lookup_dtype(info.dtype);
         o->element = dtype_size(o->dtype);
         if (!u64_to_size(info.width, &o->width))
             return err_nomem(err, SIZE_MAX);

@@ -249,7 +249,7 @@ static enum status check_finite(const struct making *k, size_t route, size_t t, 
     return err_set(err, ST_NONFINITE,
                    "table %s.%s: %zu values are NaN or infinite in tokens %llu to %llu, the first "
                    "at token %llu, column %zu",
-                   worker_route_text(route, text, sizeof text), o->name, count,
+                   lookup_route_name(route, text, sizeof text), o->name, count,
                    (unsigned long long)k->unit->first_row,
                    (unsigned long long)(k->unit->first_row + k->n_rows - 1),
                    (unsigned long long)(k->unit->first_row + first / width), first % width);

@@ -191,15 +191,6 @@ size_t worker_n_stats(const struct worker *w)
     return w->n_classes * w->opts.block->n_results * w->n_routes;
 }
 
-const char *worker_route_text(size_t route, char *buf, size_t buf_size)
-{
-    if (route == 0)
-        (void)snprintf(buf, buf_size, "bulk");
-    else
-        (void)snprintf(buf, buf_size, "profile%zu", route - 1);
-    return buf;
-}
-
 size_t worker_row_bytes(const struct graph_output *o)
 {
     return (size_t)o->width * dtype_size(o->dtype);

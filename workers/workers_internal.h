@@ -126,8 +126,6 @@ struct worker {
 
 NODISCARD enum status worker_classes_build(struct worker *w, struct err *err);
 void worker_classes_free(struct worker *w);
-/** "bulk", "profile0", ...  Returns buf. */
-const char *worker_route_text(size_t route, char *buf, size_t buf_size);
 /** Bytes of a stored row of a table or result. */
 size_t worker_row_bytes(const struct graph_output *o);
 /** The test hook TOKENTAB_DAMAGE on a unit's tables. */

@@ -253,7 +253,7 @@ static size_t table_index(const struct golden_case *c, const char *route_and_nam
         for (size_t t = 0; t < c->f.block.n_tables; t++) {
             char prefix[16], name[128];
             (void)snprintf(name, sizeof name, "%s.%s",
-                           worker_route_text(route, prefix, sizeof prefix),
+                           lookup_route_name(route, prefix, sizeof prefix),
                            c->f.block.tables[t].name);
             if (strcmp(name, route_and_name) == 0)
                 return route * c->f.block.n_tables + t;
@@ -270,7 +270,7 @@ static void check_table(const struct golden_case *c, const struct worker_unit *u
     const struct graph_output *o = &c->f.block.tables[at % u->n_tables];
     char prefix[16], name[128];
     (void)snprintf(name, sizeof name, "%s.%s",
-                   worker_route_text(at / u->n_tables, prefix, sizeof prefix), o->name);
+                   lookup_route_name(at / u->n_tables, prefix, sizeof prefix), o->name);
     enum dtype dt = DT_UNKNOWN;
     void *expected = NULL;
     size_t n = 0, off = 0;
