@@ -29,6 +29,30 @@ cc $flags $(pkg-config --cflags tokentab) "$TOKENTAB_SOURCE_DIR/examples/consume
     $(pkg-config --libs tokentab) -Wl,-rpath,"$(pkg-config --variable=libdir tokentab)" \
     -o "$work/consumer"
 "$work/consumer" "$work/recipe" 5 36 0 | diff - "$work/out"
+
+# Moved elsewhere, and linked with the archive, through CMake and pkg-config.
+mv "$work/prefix" "$work/moved"
+PKG_CONFIG_PATH=$(dirname "$(find "$work/moved" -name tokentab.pc)")
+mkdir "$work/static"
+cp "$TOKENTAB_SOURCE_DIR/examples/consumer/consumer.c" "$work/static"
+sed 's/tokentab::lookup)/tokentab::lookup_static)/' "$TOKENTAB_SOURCE_DIR/examples/consumer/CMakeLists.txt" \
+    >"$work/static/CMakeLists.txt"
+cmake -S "$work/static" -B "$work/static/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/moved" \
+    -DCMAKE_C_FLAGS="$flags" >>"$work/log"
+cmake --build "$work/static/build" >>"$work/log" || { cat "$work/log"; exit 1; }
+archive=$(pkg-config --variable=libdir tokentab)/libtokentab.a
+# shellcheck disable=SC2046,SC2086
+cc $flags $(pkg-config --cflags tokentab) "$work/static/consumer.c" "$archive" \
+    $(pkg-config --static --libs-only-l tokentab | sed 's/-ltokentab//') -o "$work/static/consumer"
+for program in "$work/static/build/consumer" "$work/static/consumer"; do
+    "$program" "$work/recipe" 5 36 0 | diff - "$work/out"
+    if ldd "$program" | grep libtokentab; then
+        echo "$program: the shared library was linked"
+        exit 1
+    fi
+done
+stray=$(nm -g --defined-only "$archive" | awk 'NF == 3 {print $3}' | grep -v '^tokentab_' || true)
+[ -z "$stray" ] || { echo "the archive shows more than its API: $stray"; exit 1; }
 if command -v c++ >/dev/null; then
     printf '#include <tokentab.h>\nint main() { return tokentab_version()[0] != 48; }\n' \
         >"$work/plus.cpp"
