@@ -163,7 +163,13 @@ static enum status one_run(struct status_run *s, const char *block, const char *
     struct run_view v = {0};
     char *folder = path_join(s->work, block);
     char *path = folder == NULL ? NULL : path_join(folder, name);
-    enum status st = path == NULL ? err_nomem(err, 1) : format_progress_read(path, &v.p, err);
+    struct err unread = {0};
+    enum status st = path == NULL ? err_nomem(err, 1) : format_progress_read(path, &v.p, &unread);
+    /* Nobody waits for these files to reach the disk; a power cut may leave an empty one. */
+    if (st == ST_FORMAT)
+        log_warn("%s", unread.message);
+    else if (st != ST_OK && path != NULL)
+        err_set(err, st, "%s", unread.message);
     if (st == ST_OK) {
         *units_total = max_u64(*units_total, v.p.units_total);
         run_view_make(s->holder, &v);
@@ -175,7 +181,7 @@ static enum status one_run(struct status_run *s, const char *block, const char *
     format_progress_free(&v.p);
     free(folder);
     free(path);
-    return st;
+    return st == ST_FORMAT ? ST_OK : st;
 }
 
 static enum status one_block(struct status_run *s, const char *block, struct err *err)

@@ -51,12 +51,19 @@ check "failed" json_is s.json "$run['state']" failed
 check "the reason of a failure" json_is s.json "'tensor embed' in $run['last_error']" True
 
 ranks 2 "$tokentab" compile m/spec.json --out r --log-json
+cp log jsonlog
 check "done" test "$code" -eq 0
 status
 check "accepted" json_is s.json "$run['state']" accepted_on_full_domain_validation
 check "all stored" json_is s.json "d['blocks'][0]['units_stored']" 10
+cp -a r.work torn && : >torn/first/progress.json
+"$tokentab" status torn >text 2>log
+code=$?
+check "a torn progress file is no failure" ended 0 'warning: torn/first/progress.json'
+check "and the rest is told" grep -q 'units stored' text
+
 # The result on stdout aside, each line of the log is a JSON object with a time; events name shard and rank.
-grep '^{' log >log.json
+grep "^{" jsonlog >log.json
 check "log lines" "$python" -c 'import json
 lines = [json.loads(l) for l in open("log.json")]
 assert all("time" in l for l in lines), lines
