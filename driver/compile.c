@@ -379,8 +379,18 @@ static void write_run_file(const struct driver_context *ctx, const struct driver
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-/* Rank 0 holds the gate; the others their rank's lock, so that a new run waits for dying ranks too.
- */
+/* Index of a rank's lock.  Tasks of an array run side by side, with any number of ranks each: every
+ * task has numbers of its own for its first LOCK_TASK_RANKS. */
+enum { LOCK_TASK_RANKS = 4096 };
+
+static uint32_t rank_lock_index(const struct driver_opts *o, int rank)
+{
+    return o->task_count == 0 ? (uint32_t)rank
+                              : (uint32_t)o->task_index * LOCK_TASK_RANKS + (uint32_t)rank;
+}
+
+/* Rank 0 holds the gate, or its task; the others their rank's lock, so that a new run waits for
+ * dying ranks too. */
 static enum status lock_all(struct driver_context *ctx, const char *work, struct shard_lock **lock,
                             struct err *err)
 {
@@ -395,9 +405,10 @@ static enum status lock_all(struct driver_context *ctx, const char *work, struct
                                        driver_stop_requested, lock, err);
     }
     TRY(comm_agree(ctx->comm, st, err));
-    if (!root && o->task_count == 0)
-        st = shard_lock_take(work, SHARD_LOCK_RANK, (uint32_t)comm_rank(ctx->comm), o->lock_wait_s,
-                             lock, err);
+    int rank = comm_rank(ctx->comm);
+    if (!root && (o->task_count == 0 || rank < LOCK_TASK_RANKS))
+        st = shard_lock_take(work, SHARD_LOCK_RANK, rank_lock_index(o, rank), o->lock_wait_s, lock,
+                             err);
     return comm_agree(ctx->comm, st, err);
 }
 

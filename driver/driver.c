@@ -58,7 +58,11 @@ static const char *nearest_verb(const char *name)
 /* Results of rank 0 go out in one piece at the end, so that a failed write is noticed. */
 static enum status print_result(const struct driver_context *ctx, struct err *err)
 {
-    if (comm_rank(ctx->comm) != 0 || ctx->result.size == 0)
+    if (comm_rank(ctx->comm) != 0)
+        return ST_OK;
+    if (ctx->result.failed)
+        return err_nomem(err, ctx->result.size);
+    if (ctx->result.size == 0)
         return ST_OK;
     if (fwrite(ctx->result.data, 1, ctx->result.size, stdout) != ctx->result.size ||
         fflush(stdout) != 0) {
@@ -75,10 +79,15 @@ static enum status run_verb(struct driver_context *ctx, struct err *err)
     enum log_level level = o->quiet ? LOG_ERROR : o->verbose ? LOG_DEBUG : LOG_INFO;
     log_setup(comm_rank(ctx->comm), comm_host(ctx->comm), level, o->log_json);
     enum status st = ctx->verb->run(ctx, err);
-    if (ctx->result.failed && st == ST_OK)
-        st = err_nomem(err, ctx->result.size);
-    enum status printed = print_result(ctx, err);
-    return st == ST_OK ? printed : st;
+    /* Rank 0 alone prints; that it could not is everybody's exit code. */
+    struct err own = {0};
+    enum status printed = print_result(ctx, &own);
+    struct err agreed = own;
+    printed = comm_agree(ctx->comm, printed, &agreed);
+    if (st != ST_OK || printed == ST_OK)
+        return st;
+    *err = own.st != ST_OK ? own : agreed;
+    return printed;
 }
 
 /* Usage errors are found before MPI starts: every rank finds the same one, and rank 0 of the

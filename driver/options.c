@@ -261,6 +261,9 @@ static enum status shards_from_slurm(struct driver_opts *o, struct err *err)
 
 static enum status parse_shards(struct driver_opts *o, struct err *err)
 {
+    if (o->reduce && (o->shards != NULL || o->fresh))
+        return err_set(err, ST_USAGE, "--reduce evaluates nothing: not together with %s",
+                       o->fresh ? "--fresh" : "--shards");
     if (o->shards == NULL)
         return ST_OK;
     if (strcmp(o->shards, "slurm") == 0)

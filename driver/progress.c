@@ -41,7 +41,8 @@ void driver_progress_step(struct driver_progress_state *p, uint64_t done)
         return;
     p->last_s = now;
     double rate = (double)done / (now - p->start_s + 1e-9);
-    double left_s = rate > 0 ? (double)(p->total - done) / rate : 0;
+    uint64_t left = p->total > done ? p->total - done : 0;
+    double left_s = rate > 0 ? (double)left / rate : 0;
     if (p->mode == PROGRESS_BAR)
         print_bar(p, rate, left_s);
     else

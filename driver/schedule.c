@@ -293,8 +293,8 @@ static enum status worker_tick(void *ctx, struct err *err)
 {
     struct worker_side *w = ctx;
     if (!w->stopped && comm_poll(w->comm, 0)) {
-        /* Nothing but STOP comes while a shard is being evaluated, and it comes once: it counts even
-         * where memory is short for it. */
+        /* Nothing but STOP comes while a shard is being evaluated, and it comes once: it counts
+         * even where memory is short for it. */
         struct bytes b = {0};
         int source = 0;
         enum comm_tag tag = COMM_TAG_STOP;
@@ -395,7 +395,7 @@ enum status driver_schedule_all(struct comm *comm, struct driver_block *b,
     TRY(comm_agree(comm, st, err));
     s.ranks = ranks;
     if (comm_rank(comm) == 0) {
-        uint64_t rows = opts->task_count > 0 ? b->n_rows / opts->task_count : b->n_rows;
+        uint64_t rows = totals->run_file != NULL ? totals->run_file->now.tokens : b->n_rows;
         driver_progress_start(&s.progress, opts, b->graph->name, rows);
         double start = clock_s();
         drive(&s);
