@@ -35,9 +35,18 @@ static void print_intervals(const char *block, const struct worker_probe_result 
                  (unsigned long long)r->seeds_used, (unsigned long long)r->positions_used);
     for (size_t i = 0; i < r->n_intervals; i++) {
         const struct worker_probe_interval *v = &r->intervals[i];
-        bytes_printf(out, "  rows %llu-%llu: class %u%s\n", (unsigned long long)v->first,
-                     (unsigned long long)v->last, (unsigned)v->class_index,
-                     v->position_dependent ? ", depends on the position" : "");
+        uint64_t last = v->last;
+        /* Each position-dependent row count is a class of its own; a run of them is told in one
+         * line. */
+        while (v->position_dependent && i + 1 < r->n_intervals &&
+               r->intervals[i + 1].position_dependent)
+            last = r->intervals[++i].last;
+        if (v->position_dependent)
+            bytes_printf(out, "  rows %llu-%llu: depend on the position\n",
+                         (unsigned long long)v->first, (unsigned long long)last);
+        else
+            bytes_printf(out, "  rows %llu-%llu: class %u\n", (unsigned long long)v->first,
+                         (unsigned long long)last, (unsigned)v->class_index);
     }
     bytes_printf(out, "  profiles:");
     for (size_t i = 0; i < n_profiles; i++)

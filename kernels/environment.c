@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* gnu/libc-version.h */
 #include "kernels/kernels_internal.h"
 
+#include <fenv.h>
 #include <gnu/libc-version.h>
 #include <sleef.h>
 #include <stdio.h>
@@ -34,6 +35,12 @@ static enum status read_process(struct kernels_env *env, struct err *err)
                        "flush-to-zero state: expected off, found %s (set by the launcher, a "
                        "-ffast-math library or a tool)",
                        env->ftz_daz);
+    /* Both arithmetics are defined for nearest even. */
+    if (fegetround() != FE_TONEAREST)
+        return err_set(
+            err, ST_ENVIRONMENT,
+            "rounding mode: expected to nearest, found another (set by the launcher or a "
+            "tool)");
     (void)snprintf(env->sleef, sizeof env->sleef, "%d.%d.%d %s", SLEEF_VERSION_MAJOR,
                    SLEEF_VERSION_MINOR, SLEEF_VERSION_PATCHLEVEL, row_loops_pick()->isa);
     (void)snprintf(env->libm, sizeof env->libm, "%s", gnu_get_libc_version());

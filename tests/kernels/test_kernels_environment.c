@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* setenv */
 #include "kernels_test.h"
 
+#include <fenv.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,6 +203,18 @@ static void test_flush_to_zero(void)
     }
 }
 
+static void test_rounding_mode(void)
+{
+    struct kernels *k = NULL;
+    struct err fault = {0};
+    CU_ASSERT_EQUAL(fesetround(FE_UPWARD), 0);
+    enum status st = try_open(NULL, 1, NULL, &k, &fault);
+    CU_ASSERT_EQUAL(fesetround(FE_TONEAREST), 0);
+    CU_ASSERT_EQUAL(st, ST_ENVIRONMENT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.message, "rounding mode"));
+    CU_ASSERT_PTR_NULL(k);
+}
+
 static void test_backends(void)
 {
     struct kernels *k = NULL;
@@ -230,6 +243,7 @@ int main(void)
         {"choice of a core", test_core_choice},
         {"loading OpenBLAS", test_loading},
         {"flush to zero is refused", test_flush_to_zero},
+        {"another rounding mode is refused", test_rounding_mode},
         {"test backends", test_backends},
     };
     return kernels_test_main("kernels environment", TESTS, N_OF(TESTS));
