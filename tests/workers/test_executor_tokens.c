@@ -281,7 +281,7 @@ static void pool(const char *graph, bool masked, const float *values)
 
 #define POOL(op)                                                                                   \
     "{'inputs': [" FLOATS("x") "], 'nodes': [{'name': 'y', 'op': '" op "', 'inputs': "             \
-                                                                       "['x']}], " OUT
+                               "['x']}], " OUT
 #define POOL_MASKED(op)                                                                            \
     "{'inputs': [" FLOATS("x") ", {'name': 'm', 'kind': 'mask'}], 'nodes': [{'name': 'y', 'op': "  \
                                "'" op "', 'inputs': ['x', 'm']}], " OUT
