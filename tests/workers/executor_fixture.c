@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/workers/executor_fixture.h"
 
+#include <unistd.h>
+
 struct kernels *fixture_kernels(void)
 {
     static struct kernels *k = NULL;
@@ -58,7 +60,7 @@ enum status fixture_try(const char *graph, const struct fixture_tensor *tensors,
                             graph);
     if (text == NULL)
         abort();
-    snprintf(path, sizeof path, "executor_%p.json", (const void *)graph);
+    snprintf(path, sizeof path, "executor_%ld.json", (long)getpid());
     write_text(path, text);
     free(text);
     enum status st = format_spec_read(path, &spec, err);
