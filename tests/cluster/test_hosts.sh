@@ -73,7 +73,7 @@ keepalive=()
 begin 8
 "$hosts" cut h3
 wait_launcher 40
-check "no keepalives: the guard" test "$code" -eq 124
+check "no keepalives: the guard: code $code" grep -qx "$code" <<<$'124\n137' # 137: mpirun did not heed TERM either
 on h1:2,h2:2 4 "$tokentab" compile m/spec.json --out r -q --lock-wait 0.5
 if [[ $code != 0 ]]; then # h3 may have gone by itself
     check "the lost host holds its locks" ended 4 'r.work/lock: held by a rank \(pid [0-9]+'
