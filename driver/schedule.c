@@ -100,6 +100,7 @@ struct schedule {
     struct driver_totals *totals;
     struct driver_progress_state progress;
     uint32_t next, end, stride; /* shards next, next + stride, ... below end */
+    uint64_t *shards_of;        /* [size]: answered by each rank */
     enum rank_state *ranks;     /* [size] */
     int outstanding, goodbyes;
     bool busy;     /* rank 0 evaluates a shard itself */
@@ -181,6 +182,7 @@ static void take_answer(struct schedule *s, const struct bytes *b, int source)
         note_failure(s, st, message, unit);
     if (shard != no_shard) {
         s->shards_done += st == ST_OK;
+        s->shards_of[source] += st == ST_OK;
         s->shards_failed += st != ST_OK && st != ST_STOPPED;
     }
     if (log_is_json()) {
@@ -253,6 +255,21 @@ static enum status driver_tick(void *ctx, struct err *err)
     if (s->fatal)
         return err_set(err, s->failure.st, "%s", s->failure.message);
     return driver_check_stop(err);
+}
+
+/* Imbalance is a matter of the machines: said, not judged. */
+static void tell_balance(const struct schedule *s, double seconds)
+{
+    int least = 0, most = 0, size = comm_size(s->comm);
+    for (int r = 1; r < size; r++) {
+        least = s->shards_of[r] < s->shards_of[least] ? r : least;
+        most = s->shards_of[r] > s->shards_of[most] ? r : most;
+    }
+    if (size > 1)
+        log_info("%s: %llu shards in %.2f s on %d ranks: %llu (rank %d) to %llu (rank %d) each",
+                 s->run.block->graph->name, (unsigned long long)s->shards_done, seconds, size,
+                 (unsigned long long)s->shards_of[least], least,
+                 (unsigned long long)s->shards_of[most], most);
 }
 
 static void drive(struct schedule *s)
@@ -388,12 +405,20 @@ enum status driver_schedule_all(struct comm *comm, struct driver_block *b,
                          .stride = opts->task_count > 0 ? (uint32_t)opts->task_count : 1,
                          .end = b->grid.n_shards,
                          .failed_unit = UINT64_MAX};
-    void *ranks = NULL;
+    void *ranks = NULL, *shards_of = NULL;
     enum status st = ST_OK;
     if (comm_rank(comm) == 0)
         st = mem_calloc((size_t)comm_size(comm), sizeof *s.ranks, &ranks, err);
-    TRY(comm_agree(comm, st, err));
+    if (st == ST_OK && comm_rank(comm) == 0)
+        st = mem_calloc((size_t)comm_size(comm), sizeof *s.shards_of, &shards_of, err);
+    st = comm_agree(comm, st, err);
+    if (st != ST_OK) {
+        free(ranks);
+        free(shards_of);
+        return st;
+    }
     s.ranks = ranks;
+    s.shards_of = shards_of;
     if (comm_rank(comm) == 0) {
         uint64_t rows = totals->run_file != NULL ? totals->run_file->now.tokens : b->n_rows;
         driver_progress_start(&s.progress, opts, b->graph->name, rows);
@@ -401,9 +426,11 @@ enum status driver_schedule_all(struct comm *comm, struct driver_block *b,
         drive(&s);
         totals->schedule_s = clock_s() - start;
         driver_progress_end(&s.progress);
+        tell_balance(&s, totals->schedule_s);
     } else {
         work(comm, &run);
     }
     free(ranks);
+    free(shards_of);
     return share_outcome(comm, &s.failure, err);
 }
