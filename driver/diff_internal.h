@@ -35,7 +35,8 @@ struct diff_source {
     struct format_checkpoint *checkpoint; /* also: bias and id list of a recipe */
     struct format_shard_reader *unit;
     struct format_packed *packed;
-    uint64_t first_row; /* unit */
+    uint64_t first_row;       /* unit */
+    uint64_t untrimmed_bytes; /* read since mapped pages went back */
 };
 
 /** Text of a kind, for results.  Pure. */

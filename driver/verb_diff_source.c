@@ -13,6 +13,7 @@
 
 static const char HDF5_MAGIC[] = "\x89HDF\r\n\x1a\n";
 enum { START_SIZE = 64 };
+static const uint64_t TRIM_BYTES = (uint64_t)8 << 20;
 
 const char *diff_kind_name(enum diff_kind kind)
 {
@@ -374,8 +375,8 @@ static enum status read_unit(struct diff_source *s, const struct diff_table *t, 
     return st;
 }
 
-enum status diff_source_read(struct diff_source *s, const struct diff_table *t, uint64_t first,
-                             uint64_t n, void *dst, struct err *err)
+static enum status read_elements(struct diff_source *s, const struct diff_table *t, uint64_t first,
+                                 uint64_t n, void *dst, struct err *err)
 {
     if (t->file != NULL)
         return read_npy(t, first, n, dst, err);
@@ -391,6 +392,27 @@ enum status diff_source_read(struct diff_source *s, const struct diff_table *t, 
     return format_checkpoint_read(s->checkpoint,
                                   format_checkpoint_tensor(s->checkpoint, t->tensor, &file),
                                   first * element, dst, (size_t)n * element, err);
+}
+
+/* Mapped pages count as ours: they go back once in a while. */
+static void trim(struct diff_source *s, uint64_t read_bytes)
+{
+    s->untrimmed_bytes += read_bytes;
+    if (s->untrimmed_bytes < TRIM_BYTES)
+        return;
+    s->untrimmed_bytes = 0;
+    if (s->kind == DIFF_RECIPE)
+        tokentab_trim(s->recipe);
+    else if (s->packed != NULL)
+        format_packed_trim(s->packed);
+}
+
+enum status diff_source_read(struct diff_source *s, const struct diff_table *t, uint64_t first,
+                             uint64_t n, void *dst, struct err *err)
+{
+    TRY(read_elements(s, t, first, n, dst, err));
+    trim(s, n * dtype_size(t->dtype));
+    return ST_OK;
 }
 
 uint64_t diff_source_row_id(const struct diff_source *s, const struct diff_table *t, uint64_t row)

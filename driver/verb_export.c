@@ -14,12 +14,15 @@
 
 /* Bytes of rows in memory at a time (at least a row). */
 static const uint64_t BLOCK_BYTES = (uint64_t)4 << 20;
+/* Mapped pages are given back after so many reads of at most 1 MiB. */
+enum { FOREIGN_TRIM = 16 };
 
 struct export_run {
     struct driver_context *ctx;
     const char *out;
     struct diff_source source; /* the recipe */
     bool bf16;                 /* .npy holds bfloat16 as <u2 */
+    uint64_t foreign_reads;
 };
 
 /* ---- one file -------------------------------------------------------------------------------- */
@@ -201,6 +204,8 @@ static enum status foreign_rows(void *ctx, size_t route, size_t table, uint64_t 
 {
     struct export_run *r = ctx;
     TRY(driver_check_stop(err));
+    if (++r->foreign_reads % FOREIGN_TRIM == 0)
+        tokentab_trim(r->source.recipe);
     return lookup_table_rows(r->source.recipe, route, table, first, n, dst, err);
 }
 

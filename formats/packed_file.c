@@ -161,10 +161,12 @@ static enum status check_file_layout(const struct packed_layout *l, const char *
     return ST_OK;
 }
 
+static const uint64_t UNPACK_TRIM = (uint64_t)16 << 20;
+
 static enum status unpack_to(struct format_packed *p, int fd, const char *path, struct err *err)
 {
     const struct packed_layout *l = format_packed_layout(p);
-    uint64_t at = 0;
+    uint64_t at = 0, trimmed = 0;
     for (uint32_t i = 0; i < l->n_tensors; i++) {
         size_t element = dtype_size(l->tensors[i].dtype);
         for (uint64_t row = 0; row < l->tensors[i].rows;) {
@@ -175,6 +177,10 @@ static enum status unpack_to(struct format_packed *p, int fd, const char *path, 
             row += held.n;
             format_packed_release(p, &held);
             TRY(st);
+            if (at - trimmed >= UNPACK_TRIM) { /* what was read of the mapping is not read again */
+                format_packed_trim(p);
+                trimmed = at;
+            }
         }
     }
     if (fsync(fd) != 0)

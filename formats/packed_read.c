@@ -15,6 +15,7 @@
 
 enum { CACHE_BUCKETS = 4096, CODERS_KEPT = 16 };
 static const size_t CACHE_DEFAULT = (size_t)64 << 20;
+static const uint64_t VERIFY_TRIM = (uint64_t)8 << 20;
 
 /* A decoded chunk. */
 struct packed_slot {
@@ -96,7 +97,7 @@ static enum status read_tensor(struct format_packed *p, struct bytes_reader *in,
     t->rows = bytes_get_u64(in);
     t->width = bytes_get_u64(in);
     t->rows_per_chunk = bytes_get_u64(in);
-    if (!read || in->failed)
+    if (!read || in->failed || !str_is_name(t->name)) /* the name stands in messages */
         return damaged(p, err, "a tensor's description");
     return read_segments(p, in, t, err);
 }
@@ -662,12 +663,18 @@ void format_packed_trim(struct format_packed *p)
 
 enum status format_packed_verify(struct format_packed *p, struct err *err)
 {
+    uint64_t untrimmed = 0;
     for (uint32_t i = 0; i < p->layout->n_tensors; i++) {
         const struct packed_tensor *t = &p->layout->tensors[i];
         for (uint64_t chunk = 0; chunk < format_packed_chunks(t); chunk++) {
             struct packed_rows held;
             TRY(format_packed_acquire(p, i, chunk * t->rows_per_chunk, &held, err));
+            untrimmed += held.n * packed_row_bytes(t);
             format_packed_release(p, &held);
+            if (untrimmed >= VERIFY_TRIM) { /* chunks and pages that were looked at are done with */
+                format_packed_trim(p);
+                untrimmed = 0;
+            }
         }
     }
     return ST_OK;

@@ -5,3 +5,4 @@ foreach(topic manual install)
   set_property(TEST cli_${topic} APPEND PROPERTY ENVIRONMENT
     "TOKENTAB_MAKE_CHECKPOINT=$<TARGET_FILE:make_checkpoint>" "TOKENTAB_BUILD_DIR=${CMAKE_BINARY_DIR}")
 endforeach()
+python_test(cli_payload_hostile SCRIPT test_payload_hostile.py TIMEOUT 600)
