@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stage the payload (all ranks, each its own units), check the lookup on it, seal, publish. */
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "driver/payload.h"
+#include "driver/recipe_files.h"
 #include "driver/storage.h"
 
 struct emission {
@@ -327,60 +327,20 @@ static enum status check_my_layouts(const struct emission *e, struct err *err)
     return st;
 }
 
-/* Payload file that the published recipe names, or NULL: it must outlive a failed replacement. */
-static char *published_payload(const char *out)
-{
-    char *path = path_join(out, LOOKUP_RECIPE_FILE), *name = NULL;
-    uint8_t *text = NULL;
-    size_t size = 0;
-    struct format_recipe *r = NULL;
-    struct err ignored = {0};
-    if (path != NULL && file_exists(path) &&
-        file_read_all(path, (size_t)1 << 30, &text, &size, &ignored) == ST_OK &&
-        format_recipe_decode(path, text, size, &r, &ignored) == ST_OK)
-        name = str_dup(r->payload_file);
-    format_recipe_free(&r);
-    free(text);
-    free(path);
-    return name;
-}
-
 /* Remove what a failed emission staged.  Rank 0. */
 static void discard(const struct emission *e)
 {
-    char *recipe = path_join(e->out, LOOKUP_STAGED_FILE), *keep = published_payload(e->out);
+    char *recipe = path_join(e->out, LOOKUP_STAGED_FILE),
+         *keep = driver_payload_of(e->out, LOOKUP_RECIPE_FILE);
     if (recipe != NULL)
         unlink(recipe);
-    unlink(e->staged);
+    if (e->staged != NULL)
+        unlink(e->staged);
+    /* What the published recipe names must outlive a failed replacement. */
     if (e->payload != NULL && (keep == NULL || strcmp(path_base(e->payload), keep) != 0))
         unlink(e->payload);
     free(recipe);
     free(keep);
-}
-
-static bool is_payload_name(const char *name)
-{
-    size_t size = strlen(name);
-    return strncmp(name, "tables-", 7) == 0 &&
-           ((size > 12 && strcmp(name + size - 12, ".safetensors") == 0) ||
-            (size > 4 && strcmp(name + size - 4, ".ttz") == 0));
-}
-
-/* Delete payloads that no recipe names any more. */
-static void sweep(const struct emission *e)
-{
-    DIR *dir = opendir(e->out);
-    if (dir == NULL)
-        return;
-    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
-        if (!is_payload_name(entry->d_name) || strcmp(entry->d_name, e->recipe->payload_file) == 0)
-            continue;
-        char *path = path_join(e->out, entry->d_name);
-        if (path != NULL)
-            unlink(path);
-        free(path);
-    }
-    closedir(dir);
 }
 
 static enum status publish(const struct emission *e, const char *report, struct err *err)
@@ -395,7 +355,7 @@ static enum status publish(const struct emission *e, const char *report, struct 
     if (st == ST_OK)
         st = file_rename(from, to, err);
     if (st == ST_OK)
-        sweep(e);
+        driver_sweep(e->out, PAYLOAD_START, e->recipe->payload_file);
     free(from);
     free(to);
     free(report_path);

@@ -2,7 +2,6 @@
 /* The rewritten model in OUT: weights that are left, model.json, and the recipes that the blocks
  * staged.  Files with a digest in their name may lie there unused; model.json, renamed last, says
  * which ones count. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include "driver/enclosing.h"
+#include "driver/recipe_files.h"
 
 enum { COPY_BYTES = 4 << 20 };
 
@@ -187,42 +187,6 @@ enum status driver_enclosing_stage(struct enclosing_result *r, struct err *err)
 
 /* ---- publishing ------------------------------------------------------------------------------ */
 
-/* Name of the payload of a recipe file, owned; NULL where it cannot be read. */
-static char *payload_of(const char *dir, const char *file)
-{
-    char *path = path_join(dir, file), *name = NULL;
-    uint8_t *text = NULL;
-    size_t size = 0;
-    struct format_recipe *r = NULL;
-    struct err ignored = {0};
-    if (path != NULL && file_exists(path) &&
-        file_read_all(path, (size_t)1 << 30, &text, &size, &ignored) == ST_OK &&
-        format_recipe_decode(path, text, size, &r, &ignored) == ST_OK)
-        name = str_dup(r->payload_file);
-    format_recipe_free(&r);
-    free(text);
-    free(path);
-    return name;
-}
-
-/* Unlink files of `dir` that start so, but for `keep` (NULL: all of them). */
-static void sweep(const char *dir, const char *start, const char *keep)
-{
-    DIR *d = opendir(dir);
-    if (d == NULL)
-        return;
-    for (struct dirent *entry = readdir(d); entry != NULL; entry = readdir(d)) {
-        if (strncmp(entry->d_name, start, strlen(start)) != 0 ||
-            (keep != NULL && strcmp(entry->d_name, keep) == 0))
-            continue;
-        char *path = path_join(dir, entry->d_name);
-        if (path != NULL)
-            unlink(path);
-        free(path);
-    }
-    closedir(d);
-}
-
 static enum status publish_block(const struct enclosing_result *r, const char *name,
                                  struct err *err)
 {
@@ -241,9 +205,9 @@ static enum status publish_block(const struct enclosing_result *r, const char *n
     if (st == ST_OK)
         st = file_rename(from, to, err);
     if (st == ST_OK) {
-        char *payload = payload_of(dir, LOOKUP_RECIPE_FILE);
+        char *payload = driver_payload_of(dir, LOOKUP_RECIPE_FILE);
         if (payload != NULL)
-            sweep(dir, "tables-", payload);
+            driver_sweep(dir, PAYLOAD_START, payload);
         free(payload);
     }
     free(text);
@@ -272,7 +236,7 @@ enum status driver_enclosing_publish(const struct enclosing_result *r, const str
     if (st == ST_OK)
         st = file_rename(from, to, err);
     if (st == ST_OK)
-        sweep(r->out, "weights-", r->weights_file);
+        driver_sweep(r->out, WEIGHTS_START, r->weights_file);
     free(from);
     free(to);
     free(report_path);
@@ -286,9 +250,9 @@ static void discard_block(const struct enclosing_result *r, const char *name)
     char *dir = path_join(r->out, name);
     char *staged = dir == NULL ? NULL : path_join(dir, LOOKUP_STAGED_FILE);
     if (staged != NULL && file_exists(staged)) {
-        char *keep = payload_of(dir, LOOKUP_RECIPE_FILE);
+        char *keep = driver_payload_of(dir, LOOKUP_RECIPE_FILE);
         unlink(staged);
-        sweep(dir, "tables-", keep);
+        driver_sweep(dir, PAYLOAD_START, keep);
         if (keep == NULL)
             rmdir(dir); /* it stays where it holds anything else */
         free(keep);
@@ -318,7 +282,7 @@ void driver_enclosing_discard(const struct enclosing_result *r)
         discard_block(r, e->regions[i].name);
     if (staged != NULL)
         unlink(staged);
-    sweep(r->out, "weights-", keep);
+    driver_sweep(r->out, WEIGHTS_START, keep);
     if (keep == NULL)
         rmdir(r->out);
     free(staged);

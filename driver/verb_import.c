@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A recipe from the tables of another program. */
+#include "driver/recipe_files.h"
 #include "driver/verb_internal.h"
 
 #include "formats/foreign.h"
@@ -8,26 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static const size_t RECIPE_MAX_BYTES = (size_t)16 << 20;
-
-/* Payload file that the recipe in `dir` names; owned, NULL without a readable one. */
-static char *payload_of(const char *dir)
-{
-    char *path = path_join(dir, LOOKUP_RECIPE_FILE), *name = NULL;
-    struct format_recipe *r = NULL;
-    struct err ignored = {0};
-    uint8_t *text = NULL;
-    size_t size = 0;
-    if (path != NULL && file_exists(path) &&
-        file_read_all(path, RECIPE_MAX_BYTES, &text, &size, &ignored) == ST_OK &&
-        format_recipe_decode(path, text, size, &r, &ignored) == ST_OK)
-        name = str_dup(r->payload_file);
-    format_recipe_free(&r);
-    free(text);
-    free(path);
-    return name;
-}
 
 static void remove_in(const char *dir, const char *name)
 {
@@ -40,7 +21,7 @@ static void remove_in(const char *dir, const char *name)
 /* With --force: the payload and the report of the recipe that was there belong to nothing now. */
 static void sweep(const char *dir, const char *old_payload)
 {
-    char *payload = payload_of(dir);
+    char *payload = driver_payload_of(dir, LOOKUP_RECIPE_FILE);
     if (payload != NULL && old_payload != NULL && strcmp(payload, old_payload) != 0)
         remove_in(dir, old_payload);
     if (payload != NULL)
@@ -80,7 +61,7 @@ static enum status import_recipe(struct driver_context *ctx, struct err *err)
 {
     const struct driver_opts *o = ctx->opts;
     bool was_there = file_is_dir(o->out);
-    char *old_payload = payload_of(o->out);
+    char *old_payload = driver_payload_of(o->out, LOOKUP_RECIPE_FILE);
     enum status st = format_foreign_import(o->args[0], o->module, o->size_limit, o->out, err);
     if (st == ST_OK)
         sweep(o->out, old_payload);

@@ -64,6 +64,17 @@ check "storage policy" test "$code" -eq 6
 check "storage policy: evaluated" json_is r.work/run.json "d['blocks'][0]['units_evaluated']" 0
 check "storage policy: the old recipe stays" same_files before r
 
+# A new payload takes the place of the old one; files that others put there are left alone.
+cp -a r aside
+for name in tables-mine.safetensors tables-0123456789abcdeX.ttz tables-0123456789abcdef.bak; do echo mine >"aside/$name"; done
+echo ours >aside/tables-0123456789abcdef.ttz
+model other --change-weight
+ranks 2 "$tokentab" compile other/spec.json --out aside -q
+check "new payload" test "$code" -eq 0
+check "new payload: one of ours" test "$(ls aside | grep -cE '^tables-[0-9a-f]{16}[.](safetensors|ttz)$')" = 1
+check "new payload: others' files" test "$(cat aside/tables-mine.safetensors aside/tables-0123456789abcdeX.ttz aside/*.bak)" = $'mine\nmine\nmine'
+rm -rf aside aside.work
+
 # A finished run is verified, not made again; --fresh makes it.
 ranks 3 "$tokentab" compile m/spec.json --out r
 check "unchanged" grep -q '(unchanged)' log
