@@ -13,10 +13,11 @@ bool lookup_walk_start(struct lookup_walk *w, unsigned rank, const int64_t *shap
 {
     *w = (struct lookup_walk){.rank = rank, .contiguous = true, .unit = unit};
     uint64_t reach = 0, step = (uint64_t)unit;
+    for (unsigned d = 0; d < rank; d++)
+        if (shape[d] == 0) /* nothing is ever walked, however large the other axes are */
+            return true;
     for (unsigned d = rank; d-- > 0;) {
         w->shape[d] = shape[d];
-        if (shape[d] == 0) /* nothing is ever walked */
-            return true;
         int64_t stride = strides != NULL ? strides[d] : (int64_t)step;
         w->strides[d] = stride;
         if (shape[d] > 1 && stride != (int64_t)step)

@@ -4,7 +4,7 @@
  *
  *  A recipe holds the tables of one token-local block.  A call with n ids takes the first row-count
  *  profile with n <= max_rows, otherwise the bulk tables ("route").  All functions but open and
- * close may be called from several threads at once on one recipe.  Errors touch no output. */
+ * close may be called from several threads at once on one recipe. */
 #ifndef TOKENTAB_H
 #define TOKENTAB_H
 
@@ -128,8 +128,8 @@ struct tokentab_request {
 /** Gather `n` outputs in one pass: output j has shape ids.shape + [width].  All ids are checked
  * before any byte is written.  route: -1 chooses by the number of ids (DESIGN.md), else that route.
  *  OK, EINVAL, EBOUNDS (message names the id and its place), EFORMAT (a packed frame is corrupt),
- * EIO, ENOMEM.  After any error no output byte has changed, except EFORMAT/EIO of packed payloads,
- * where outputs are unspecified. */
+ * EIO, ENOMEM.  After EINVAL and EBOUNDS no output byte has changed; after the others, which a
+ * packed payload may meet half way, outputs are unspecified. */
 TOKENTAB_API enum tokentab_status tokentab_gather(struct tokentab_recipe *recipe,
                                                   const struct tokentab_ids *ids, int route,
                                                   const struct tokentab_request *requests, size_t n,

@@ -75,6 +75,7 @@ static const struct layout LAYOUTS[] = {
     {"(0)", 1, {0}, {0}, 0, true},
     {"(2,0)", 2, {2, 0}, {0}, 0, true},
     {"(0,3,2)", 3, {0, 3, 2}, {0}, 0, true},
+    {"(0,2^61)", 2, {0, INT64_C(1) << 61}, {0}, 0, true},
     {"expanded", 2, {3, 5}, {0, 1}, 2, false},
     {"all one", 2, {4, 5}, {0, 0}, 2, false},
     {"flipped", 1, {11}, {-1}, 20, false},
