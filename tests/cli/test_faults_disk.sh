@@ -68,7 +68,7 @@ ranks 3 "$tokentab" compile m/spec.json --out r -q
 check "stale lock" ended 0 ""
 if [[ ${TEST_FAULTS:-0} == 1 ]]; then
     rm -rf r r.work
-    TOKENTAB_UNIT_MS=300 start_ranks 3 "$tokentab" compile m/spec.json --out r -q
+    TOKENTAB_UNIT_MS=1200 start_ranks 3 "$tokentab" compile m/spec.json --out r -q
     check "first run" wait_for 20 units_done r.work 2
     mv log first.log
     "$tokentab" compile m/spec.json --out r -q --lock-wait 0.2 >log 2>&1
@@ -82,7 +82,7 @@ if [[ ${TEST_FAULTS:-0} == 1 ]]; then
     change() { # WHAT REGEX COMMAND
         rm -rf r r.work c
         cp -a m c
-        TOKENTAB_UNIT_MS=300 start_ranks 3 "$tokentab" compile c/spec.json --out r -q
+        TOKENTAB_UNIT_MS=700 start_ranks 3 "$tokentab" compile c/spec.json --out r -q
         check "checkpoint that $1" wait_for 20 units_done r.work 2
         eval "$3"
         wait_launcher 60

@@ -90,7 +90,7 @@ rm -rf a a.work
 ranks 1 "$tokentab" compile m/spec.json --out a --reduce -q
 check "reduce before its tasks" ended 1 'unit [0-9]+ is not stored yet'
 if [[ ${TEST_FAULTS:-0} == 1 ]]; then
-    TOKENTAB_UNIT_MS=400 "$tokentab" compile m/spec.json --out a --shards 1/2 -q >first 2>&1 &
+    TOKENTAB_UNIT_MS=1500 "$tokentab" compile m/spec.json --out a --shards 1/2 -q >first 2>&1 &
     first=$!
     check "a task" wait_for 10 test -s a.work/first/progress-part-1-of-2.json
     "$tokentab" compile m/spec.json --out a --shards 1/2 --lock-wait 0.2 -q >log 2>&1

@@ -8,10 +8,10 @@ model m
 ranks 1 "$tokentab" compile m/spec.json --out expected -q
 check "undisturbed run" ended 0 ""
 
-# A run whose units take 0.4 s each, stopped after its first ones.
+# A run whose units take 0.8 s each, stopped after its first ones.
 begin() {
     rm -rf r r.work
-    TOKENTAB_UNIT_MS=400 start_ranks 3 "$tokentab" compile m/spec.json --out r -q
+    TOKENTAB_UNIT_MS=800 start_ranks 3 "$tokentab" compile m/spec.json --out r -q
     check "first shards" wait_for 20 units_done r.work 2
 }
 

@@ -32,7 +32,7 @@ done
 # begin SECONDS: a slow run over three hosts that ends after SECONDS at the latest, past its first shards
 begin() {
     rm -rf r r.work
-    TOKENTAB_UNIT_MS=800 timeout -k 5 "$1" "$hosts" mpirun "${keepalive[@]}" -x TOKENTAB_UNIT_MS -n 6 \
+    TOKENTAB_UNIT_MS=2000 timeout -k 5 "$1" "$hosts" mpirun "${keepalive[@]}" -x TOKENTAB_UNIT_MS -n 6 \
         --host h1:2,h2:2,h3:2 "$tokentab" compile m/spec.json --out r -q >log 2>&1 </dev/null &
     launcher=$!
     check "first shards" wait_for 20 units_done r.work 3
@@ -70,7 +70,7 @@ resume "cable of h3 cut"
 # Without keepalives nothing is noticed: the outer timeout ends the run, and what is left beyond the cut cable
 # keeps its locks, as it must.
 keepalive=()
-begin 8
+begin 12
 "$hosts" cut h3
 wait_launcher 40
 check "no keepalives: the guard: code $code" grep -qx "$code" <<<$'124\n137' # 137: mpirun did not heed TERM either

@@ -104,7 +104,7 @@ completes "$job_m" limit_mpirun
 check "the log is appended to" says "$job_s" 'requeue'
 
 # ---- a signal to a step; a node that dies ---------------------------------------------------------------------
-export SLOW_MS=700
+export SLOW_MS=4000
 slow_script step srun --tasks-per-node 2
 job=$(sbatch --parsable step.sh)
 check "step: first shards" wait_for 20 units_done step.work 1
@@ -119,7 +119,7 @@ check "node: first shards" wait_for 20 units_done node.work 2
 nodes=$(scontrol show job "$job" -o | sed -n 's/.* NodeList=\(n[^ ]*\) .*/\1/p')
 victim=$(scontrol show hostnames "$nodes" | tail -n 1)
 "$slurm" kill-node "$victim"
-check "node dies: waits again" wait_for 30 waits_again "$job"
+check "node dies: waits again" wait_for 90 waits_again "$job"
 hurry "$job"
 completes "$job" node
 check "node dies: shards are kept" json_is node.work/run.json "d['blocks'][0]['units_reused'] >= 2" True
