@@ -209,10 +209,15 @@ static enum status check_inputs(const struct opening *o)
     const struct graph_node *node = o->n->node;
     for (unsigned k = 0; k < node->n_inputs; k++) {
         enum dtype dt = input_dtype(o, k);
-        bool mixed = node->op == OP_CONCAT && is_float(dt) != is_float(input_dtype(o, 0));
-        if (input_fits(node, k, dt) && !mixed)
+        const struct graph_node *nodes = o->e->opts.model->graph.nodes;
+        const struct graph_node *in = &nodes[node->inputs[k]];
+        enum dtype first = input_dtype(o, 0);
+        if (node->op == OP_CONCAT && dt != first && !(is_float(dt) && is_float(first)))
+            return err_set(o->err, ST_STRUCTURE, "%s: concat reads %s (%s) beside %s (%s)",
+                           where_of(node), in->name, dtype_name(dt), nodes[node->inputs[0]].name,
+                           dtype_name(first));
+        if (input_fits(node, k, dt))
             continue;
-        const struct graph_node *in = &o->e->opts.model->graph.nodes[node->inputs[k]];
         return err_set(o->err, ST_STRUCTURE, "%s: %s reads %s (%s), which is not a value it takes",
                        where_of(node), graph_op(node->op)->name, in->name, dtype_name(dt));
     }

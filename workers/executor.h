@@ -6,8 +6,8 @@
  *  Values are dense row-major arrays.  Every op computes as ARITH_LIBRARY does and rounds its
  * result once to its dtype, as in a block; composite ops (attention, lstm, rope, moe) round after
  * each of their steps.  A linear's bias is prefilled for 2-D and contiguous 3-D activations and
- * added afterwards for others, as F.linear does; the direct result of a transpose or a slice counts
- * as not contiguous.
+ * added afterwards for others, as F.linear does; the direct result of a transpose, or of a slice
+ * that leaves gaps, counts as not contiguous.
  *
  *  Shapes.  "Tokens" are the second last axis of a value, its columns the last; all axes before are
  *  the batch.  A value of rank 1 is one token.  Two operands (add, sub, mul, a mask) are broadcast

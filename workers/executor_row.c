@@ -128,9 +128,12 @@ enum status ex_row_op(const struct ex_call *c)
     TRY(ex_alloc(c, row.dt, x->rank, shape));
     struct ev_inputs in = {.dt = x->dtype, .width = width};
     TRY(ex_widened(c, 0, row.compute, &in.x[0], &owned));
-    enum status st = ex_rows(x) == 0 || width == 0
-                         ? ST_OK
-                         : ev_node_run(&row, &mode, ex_rows(x), &in, c->out->data, c->err);
+    enum status st = ST_OK;
+    if (width > 0 && ex_rows(x) > 0)
+        st = ev_node_run(&row, &mode, ex_rows(x), &in, c->out->data, c->err);
+    else /* the norm of a row without columns is the least there is */
+        for (size_t i = 0; i < c->out->n; i++)
+            ex_put(row.dt, c->out->data, i, c->n->node->numbers[NUM_EPS]);
     free(owned);
     return st;
 }

@@ -80,7 +80,7 @@ enum status ex_slice(const struct ex_call *c)
     for (size_t i = 0; i < outer && part > 0; i++)
         memcpy((char *)c->out->data + i * part,
                (const char *)x->data + i * row + (size_t)start * unit, part);
-    c->out->strided = shape[axis] != x->shape[axis];
+    c->out->strided = x->strided || (shape[axis] != x->shape[axis] && outer > 1);
     return ST_OK;
 }
 
@@ -89,7 +89,7 @@ enum status ex_reshape(const struct ex_call *c)
 {
     const struct graph_node *node = c->n->node;
     const struct ex_value *x = c->in[0];
-    uint64_t shape[EXECUTOR_MAX_RANK] = {0}, known = 1;
+    uint64_t shape[EXECUTOR_MAX_RANK] = {0}, known = 1, given = 1, left = 1;
     unsigned open = node->n_dims;
     char text[EXECUTOR_SHAPE_TEXT];
     executor_shape_text(x->rank, x->shape, text);
@@ -103,13 +103,18 @@ enum status ex_reshape(const struct ex_call *c)
         if (node->dims[i] == 0 && i >= x->rank)
             return ex_fail(c, "dims[%u]: 0 keeps an axis that shape %s does not have", i, text);
         shape[i] = node->dims[i] == 0 ? x->shape[i] : (uint64_t)node->dims[i];
-        if (!mul_u64(known, shape[i], &known))
+        if (!mul_u64(known, shape[i], &known) ||
+            (node->dims[i] > 0 && !mul_u64(given, shape[i], &given)))
             return ex_fail(c, "dims are too large");
     }
     if (open < node->n_dims) {
-        if (known == 0 || x->n % known != 0)
+        /* Of the axes that are not kept, so that an empty batch has an answer too. */
+        for (unsigned i = 0; i < x->rank; i++)
+            if ((i >= node->n_dims || node->dims[i] != 0) && !mul_u64(left, x->shape[i], &left))
+                return ex_fail(c, "shape %s is too large", text);
+        if (left % given != 0)
             return ex_fail(c, "shape %s cannot fill dims[%u]", text, open);
-        shape[open] = x->n / known;
+        shape[open] = left / given;
         known = x->n;
     }
     if (known != x->n)

@@ -81,6 +81,41 @@ static void test_bias_modes(void)
     fixture_close(&m);
 }
 
+/* A slice that leaves no gaps is as contiguous as what it was cut from. */
+static void test_bias_of_slices(void)
+{
+    enum { K = 1500, N = 17, ROWS = 4 };
+    static float w[N * K], b[N], x[2 * (ROWS + 1) * K], cut[2 * ROWS * K];
+    struct fixture_tensor tensors[FIXTURE_TENSORS] = {{"w", DT_F32, 2, {N, K}, w},
+                                                      {"b", DT_F32, 1, {N}, b}};
+    fixture_fill(w, N * K, 1);
+    fixture_fill(b, N, 2);
+    fixture_fill(x, 2 * (ROWS + 1) * K, 3);
+    for (size_t i = 0; i < 2; i++)
+        memcpy(cut + i * ROWS * K, x + i * (ROWS + 1) * K, ROWS * K * sizeof *x);
+    struct fixture_model m = fixture_open(
+        "{" VALUES(FLOATS("x")) "'nodes': [{'name': 's', 'op': 'slice', 'inputs': ['x'], 'axis': "
+                                "1, 'stop': 4}, {'name': 'y', 'op': 'linear', 'inputs': ['s'], "
+                                "'weight': 'w', 'bias': 'b'}], " OUT,
+        tensors);
+    for (size_t batch = 1; batch <= 2; batch++) {
+        struct kernels_linear *l = NULL;
+        float y[2 * ROWS * N];
+        struct executor_array in = fixture_f32(x, SHAPE(batch, ROWS + 1, K));
+        struct executor_array out = fixture_run(&m, &in, 1);
+        CU_ASSERT_EQUAL(
+            kernels_linear_open(fixture_kernels(), ARITH_LIBRARY, DT_F32, N, K, w, b, &l, NULL),
+            ST_OK);
+        CU_ASSERT_EQUAL(kernels_linear_run(l, batch * ROWS, cut,
+                                           batch == 1 ? BIAS_PREFILLED : BIAS_ADDED, y, NULL),
+                        ST_OK);
+        CU_ASSERT_EQUAL(memcmp(out.data, y, batch * ROWS * N * sizeof *y), 0);
+        kernels_linear_close(&l);
+        executor_array_free(&out);
+    }
+    fixture_close(&m);
+}
+
 /* ---- two operands ---------------------------------------------------------------------------- */
 
 #define TWO(op)                                                                                    \
@@ -161,6 +196,8 @@ static void test_row_ops(void)
                      no_tensors);
     in = fixture_f32(x, SHAPE(1, 2, 2));
     fixture_expect(fixture_run(&m, &in, 1), (const float[]){5, sqrtf(2)}, 1e-6, SHAPE(1, 2, 1));
+    in = fixture_f32(x, SHAPE(2, 0)); /* no columns: eps */
+    fixture_expect(fixture_run(&m, &in, 1), (const float[]){1e-12f, 1e-12f}, 0, SHAPE(2, 1));
     fixture_close(&m);
 }
 
@@ -188,6 +225,13 @@ static void test_shapes(void)
     const float x[] = {0, 1, 2, 3, 4, 5};
     one(ONE("'op': 'reshape', 'dims': [3, -1]"), fixture_f32(x, SHAPE(2, 3)), x, SHAPE(3, 2));
     one(ONE("'op': 'reshape', 'dims': [0, 1, -1]"), fixture_f32(x, SHAPE(2, 3)), x, SHAPE(2, 1, 3));
+    /* an empty batch: -1 is what the kept axes leave */
+    one(ONE("'op': 'reshape', 'dims': [0, -1, 2]"), fixture_f32(x, SHAPE(0, 3, 4)), x,
+        SHAPE(0, 6, 2));
+    one(ONE("'op': 'reshape', 'dims': [0, 3, -1]"), fixture_f32(x, SHAPE(2, 3, 0)), x,
+        SHAPE(2, 3, 0));
+    one_refused(ONE("'op': 'reshape', 'dims': [0, -1, 5]"), fixture_f32(x, SHAPE(0, 3, 4)),
+                "shape (0, 3, 4) cannot fill dims[1]");
     one_refused(ONE("'op': 'reshape', 'dims': [4, -1]"), fixture_f32(x, SHAPE(2, 3)),
                 "shape (2, 3) cannot fill dims[1]");
     one_refused(ONE("'op': 'reshape', 'dims': [5]"), fixture_f32(x, SHAPE(2, 3)),
@@ -210,6 +254,19 @@ static void test_shapes(void)
         SHAPE(3, 2));
 }
 
+static void refused_model(const char *graph, const struct fixture_tensor *tensors,
+                          enum status expected, const char *part)
+{
+    struct fixture_model m;
+    struct err err = {0};
+    CU_ASSERT_EQUAL(fixture_try(graph, tensors, &m, &err), expected);
+    if (strstr(err.message, part) == NULL) {
+        printf("\n    expected \"%s\" in: %s\n", part, err.message);
+        CU_FAIL("message");
+    }
+    fixture_close(&m);
+}
+
 static void test_concat(void)
 {
     const float a[] = {1, 2, 3, 4}, b[] = {5, 6};
@@ -220,6 +277,11 @@ static void test_concat(void)
     in[1] = fixture_f32(b, SHAPE(1, 2));
     fixture_refused(&m, in, 2, ST_STRUCTURE, "(2, 2) and (1, 2) cannot be joined along axis 1");
     fixture_close(&m);
+    /* elements of other sizes lie beside each other in no array */
+    refused_model("{'inputs': [{'name': 'a', 'kind': 'integers'}, {'name': 'b', 'kind': 'mask', "
+                  "'dtype': 'BOOL'}], 'nodes': [{'name': 'y', 'op': 'concat', 'inputs': ['a', "
+                  "'b']}], " OUT,
+                  no_tensors, ST_STRUCTURE, "concat reads b (BOOL) beside a (I64)");
 }
 
 /* ---- selections ------------------------------------------------------------------------------ */
@@ -261,19 +323,6 @@ static void test_moe(void)
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
-
-static void refused_model(const char *graph, const struct fixture_tensor *tensors,
-                          enum status expected, const char *part)
-{
-    struct fixture_model m;
-    struct err err = {0};
-    CU_ASSERT_EQUAL(fixture_try(graph, tensors, &m, &err), expected);
-    if (strstr(err.message, part) == NULL) {
-        printf("\n    expected \"%s\" in: %s\n", part, err.message);
-        CU_FAIL("message");
-    }
-    fixture_close(&m);
-}
 
 static void test_refused_models(void)
 {
@@ -352,6 +401,7 @@ int main(void)
     static const struct fixture_case cases[] = {
         {"embedding and linear on any shape, ids outside", test_embedding_linear},
         {"bias prefilled or added by rank", test_bias_modes},
+        {"bias behind a slice", test_bias_of_slices},
         {"broadcasting", test_broadcast},
         {"softmax with a mask", test_masked_softmax},
         {"norms and elementwise", test_row_ops},
