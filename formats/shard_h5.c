@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/file_system.h"
 #include "formats/shard_internal.h"
 
 #include <errno.h>
@@ -6,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 /* ---- faults -------------------------------------------------------------------------------- */
@@ -47,36 +47,11 @@ void shard_h5_end(void)
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
 
-/* Where locks are known to be missing or odd, the name says more than the number. */
-static const char *file_system_name(const char *path, char *buf, size_t size)
-{
-    static const struct {
-        unsigned long magic;
-        const char *name;
-    } known[] = {{0x6969, "nfs"},         {0x0BD00BD0, "lustre"}, {0x47504653, "gpfs"},
-                 {0x19830326, "beegfs"},  {0x65735546, "fuse"},   {0x517B, "smb"},
-                 {0xFF534D42, "cifs"},    {0xFE534D42, "smb2"},   {0xEF53, "ext"},
-                 {0x58465342, "xfs"},     {0x9123683E, "btrfs"},  {0x01021994, "tmpfs"},
-                 {0x794C7630, "overlay"}, {0x00C36400, "ceph"},   {0x2FC12FC1, "zfs"}};
-    struct statfs fs;
-    char *dir = path_dir(path);
-    bool ok = dir != NULL && (statfs(path, &fs) == 0 || statfs(dir, &fs) == 0);
-    free(dir);
-    if (!ok)
-        return "unknown";
-    unsigned long magic = (unsigned long)fs.f_type & 0xFFFFFFFFUL;
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (known[i].magic == magic)
-            return known[i].name;
-    snprintf(buf, size, "0x%lx", magic);
-    return buf;
-}
-
 enum status shard_h5_fault(struct err *err, enum status st, const char *path, const char *what)
 {
     H5E_auto2_t fn = NULL;
     void *ctx = NULL;
-    char fs[32];
+    char fs[FILE_SYSTEM_NAME_SIZE];
     struct shard_h5_log m = {.text = ""};
     if (H5Eget_auto2(H5E_DEFAULT, &fn, &ctx) >= 0 && fn == keep_first) {
         struct shard_h5_log *log = ctx;
@@ -87,7 +62,7 @@ enum status shard_h5_fault(struct err *err, enum status st, const char *path, co
         return err_set(err, ST_LOCKED,
                        "%s: %s: %s (file system %s; if it has no locks, set "
                        "HDF5_USE_FILE_LOCKING=FALSE)",
-                       path, what, m.text, file_system_name(path, fs, sizeof fs));
+                       path, what, m.text, file_system_name(path, fs));
     if (strstr(m.text, "errno") != NULL)
         st = ST_IO;
     return err_set(err, st, "%s: %s%s%s", path, what, m.text[0] == '\0' ? "" : ": ", m.text);

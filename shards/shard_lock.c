@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/file_system.h"
 #include "shards/shards.h"
 
 #include <errno.h>
@@ -8,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -48,32 +48,14 @@ struct blocker {
     const char *what;
 };
 
-static const char *file_system_name(const char *path)
-{
-    static const struct {
-        unsigned long type;
-        const char *name;
-    } known[] = {{0x6969, "nfs"},        {0x0BD00BD0, "lustre"}, {0x47504653, "gpfs"},
-                 {0x65735546, "fuse"},   {0x01021994, "tmpfs"},  {0xEF53, "ext4"},
-                 {0x58465342, "xfs"},    {0x9123683E, "btrfs"},  {0x794C7630, "overlay"},
-                 {0x19830326, "beegfs"}, {0xFF534D42, "cifs"},   {0xFE534D42, "smb2"},
-                 {0x00C36400, "ceph"}};
-    struct statfs info;
-    if (statfs(path, &info) != 0)
-        return "unknown file system";
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if ((unsigned long)info.f_type == known[i].type)
-            return known[i].name;
-    return "unknown file system";
-}
-
 static enum status cannot_lock(const char *path, int error, struct err *err)
 {
+    char fs[FILE_SYSTEM_NAME_SIZE];
     return err_set(
         err, ST_IO,
         "%s: the file system (%s) cannot lock: %s; put --work on a local file system, or "
         "mount this one with locks (NFS: without nolock, lockd running; Lustre: -o flock)",
-        path, file_system_name(path), strerror(error));
+        path, file_system_name(path, fs), strerror(error));
 }
 
 static struct flock range(short type, off_t first, off_t count)

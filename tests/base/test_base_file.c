@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/file_system.h"
 #include "base_test.h"
 
 #include <errno.h>
@@ -335,6 +336,17 @@ static void test_paths(void)
     CHECK_TEXT(path_base("a/b/"), "b/");
 }
 
+static void test_file_system(void)
+{
+    char here[FILE_SYSTEM_NAME_SIZE], absent[FILE_SYSTEM_NAME_SIZE], buf[FILE_SYSTEM_NAME_SIZE];
+    (void)snprintf(here, sizeof here, "%s", file_system_name(base_test_path("."), buf));
+    (void)snprintf(absent, sizeof absent, "%s", file_system_name(base_test_path("absent"), buf));
+    CHECK_TEXT(absent, here); /* that of its folder */
+    CHECK_TEXT(file_system_name(base_test_path("absent/deeper"), buf), "unknown");
+    if (file_is_dir("/proc/self")) /* no file of a run ever lies there */
+        CHECK_TEXT(file_system_name("/proc", buf), "0x9fa0");
+}
+
 #if TOKENTAB_FAULTS
 static void arm(const char *spec)
 {
@@ -398,6 +410,7 @@ int main(void)
         {"folders", test_make_dirs},
         {"digests", test_digests},
         {"paths", test_paths},
+        {"file systems by name", test_file_system},
 #if TOKENTAB_FAULTS
         {"fault points", test_fault_points},
 #endif
