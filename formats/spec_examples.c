@@ -86,10 +86,10 @@ static enum status put_number(const struct reading *d, const struct spec_path *a
     char *to = (char *)a->data + i * dtype_size(a->dtype);
     if (is_whole(in)) {
         int64_t whole = x > -0x1p53 && x < 0x1p53 ? (int64_t)x : 0;
-        int32_t narrow = (int32_t)(whole & INT32_MAX);
-        if (!cJSON_IsNumber(json) || (double)whole != x ||
-            (a->dtype == DT_I32 && (whole < 0 || whole > INT32_MAX)))
-            return spec_expected(&d->r, at, json, "a whole number");
+        bool fits = a->dtype != DT_I32 || (whole >= INT32_MIN && whole <= INT32_MAX);
+        int32_t narrow = fits && a->dtype == DT_I32 ? (int32_t)whole : 0;
+        if (!cJSON_IsNumber(json) || (double)whole != x || !fits)
+            return spec_expected(&d->r, at, json, fits ? "a whole number" : "a 32-bit number");
         memcpy(to, a->dtype == DT_I32 ? (const void *)&narrow : (const void *)&whole,
                dtype_size(a->dtype));
         return ST_OK;
@@ -249,7 +249,8 @@ static enum status read_json(const struct reading *d, const struct spec_path *at
         TRY(spec_string(&d->r, &here, item, "name", NULL, &name));
         if (spec_get(item, "inputs") == NULL)
             return spec_missing(&d->r, &here, "inputs", "an example");
-        char *own = name != NULL ? str_dup(name) : str_printf("%zu", i);
+        /* numbered through all files, so that names stay apart */
+        char *own = name != NULL ? str_dup(name) : str_printf("%zu", d->out->n);
         enum status st = own == NULL ? err_nomem(d->r.err, 32)
                                      : read_inputs(d, &inputs_at, spec_get(item, "inputs"), own);
         free(own);
@@ -258,13 +259,42 @@ static enum status read_json(const struct reading *d, const struct spec_path *at
     return ST_OK;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Reports and results tell examples by their names. */
+static enum status check_names(const struct reading *d)
+{
+    const struct format_examples *e = d->out;
+    void *memory = NULL;
+    char shown[FORMAT_PRINTABLE_SIZE];
+    enum status st = ST_OK;
+    TRY(mem_alloc(e->n, sizeof(char *), &memory, d->r.err));
+    const char **names = memory;
+    for (size_t i = 0; i < e->n; i++)
+        names[i] = e->list[i].name;
+    if (e->n > 1)
+        qsort(names, e->n, sizeof *names, by_name);
+    for (size_t i = 1; i < e->n && st == ST_OK; i++)
+        if (strcmp(names[i - 1], names[i]) == 0)
+            st = err_set(d->r.err, ST_SPEC, "%s: examples: a second one of name \"%s\"",
+                         d->r.spec->path, format_printable(names[i], shown));
+    free(memory);
+    return st;
+}
+
 enum status format_spec_examples(const struct format_spec *s, const struct graph_model *m,
                                  struct format_examples *out, struct err *err)
 {
     const struct spec_path root = {0}, at = {&root, "examples", 0};
     const struct reading d = {m, out, {s, err}};
     *out = (struct format_examples){0};
-    return s->examples == NULL ? ST_OK : read_json(&d, &at, s->examples, true);
+    if (s->examples == NULL)
+        return ST_OK;
+    TRY(read_json(&d, &at, s->examples, true));
+    return check_names(&d);
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -315,6 +345,9 @@ static enum status read_tensor(const struct reading *d, const struct format_safe
     if (one == NULL)
         TRY(add(d, name, &one));
     struct format_array *a = &one->inputs[index];
+    if (a->data != NULL) /* "ids" and "ids." */
+        return err_set(d->r.err, ST_SPEC, "%s: tensor %s: a second one of input %s, example \"%s\"",
+                       f->path, shown, in->name, name);
     *a = (struct format_array){.dtype = t->dtype, .rank = t->rank};
     memcpy(a->shape, t->shape, sizeof a->shape);
     size_t size = 0;
@@ -362,6 +395,8 @@ enum status format_examples_file(const char *path, const struct graph_model *m,
             st = read_json(&d, &root, json, false);
         format_json_free(&json);
     }
+    if (st == ST_OK)
+        st = check_names(&d);
     free(named.path);
     return st;
 }
