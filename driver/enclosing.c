@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "driver/enclosing.h"
+#include "driver/recipe_files.h"
 
 static enum status keep_reason(struct graph_region *r, const char *reason, struct err *err)
 {
@@ -59,6 +60,26 @@ static enum status regions_to_blocks(struct driver_job *job, struct driver_enclo
     return ST_OK;
 }
 
+/* Regions are folders in OUT and WORK, beside files of fixed names. */
+static enum status check_names(const struct driver_job *job, const struct driver_enclosing *e,
+                               struct err *err)
+{
+    static const char *const taken[] = {ENCLOSING_MODEL_FILE, ENCLOSING_STAGED_FILE,
+                                        ENCLOSING_REPORT_FILE, "run.json", "weights.staged"};
+    for (size_t i = 0; i < e->n_regions; i++) {
+        const char *name = e->regions[i].name;
+        bool is_taken = strncmp(name, WEIGHTS_START, strlen(WEIGHTS_START)) == 0;
+        for (size_t k = 0; k < sizeof taken / sizeof *taken; k++)
+            is_taken = is_taken || strcmp(name, taken[k]) == 0;
+        if (is_taken)
+            return err_set(err, ST_SPEC,
+                           "%s: graph: region %s would be a folder where a file of that name "
+                           "lies; call it otherwise in regions",
+                           job->spec->path, name);
+    }
+    return ST_OK;
+}
+
 static enum status find_regions(struct driver_job *job, struct driver_enclosing *e, struct err *err)
 {
     struct format_region *named = NULL;
@@ -95,6 +116,7 @@ enum status driver_enclosing_open(struct driver_job *job, struct err *err)
         return st;
     }
     TRY(find_regions(job, e, err));
+    TRY(check_names(job, e, err));
     for (size_t i = 0; i < e->n_regions; i++)
         TRY(check_region(job, &e->regions[i], err));
     return regions_to_blocks(job, e, err);

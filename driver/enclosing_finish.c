@@ -141,6 +141,7 @@ static enum status finish(struct enclosing_result *r, const struct driver_opts *
         made = driver_enclosing_publish(r, &report, &late);
     bytes_free(&report);
     if (made != ST_OK) {
+        r->status = NULL; /* nothing is announced that was not published */
         *err = late;
         return made;
     }

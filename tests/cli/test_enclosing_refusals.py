@@ -76,6 +76,8 @@ refused(named(["q"]), 3, r"graph.regions\[0\].nodes\[0\]: no input or node q")
 refused(graph(MLP, regions=[{"name": "r", "nodes": []}]), 3, r"graph.regions\[0\].nodes: expected at least one node")
 refused(graph(MLP, regions=[{"name": "r", "nodes": ["z"]}, {"name": "r", "nodes": ["k"]}]), 3, "a second region of name r")
 refused(graph(MLP, regions=[]), 3, "expected at least one region")
+for taken in ("model.json", "report.json", "run.json", "weights-1"):  # files of OUT and WORK
+    refused(graph(MLP, regions=[{"name": taken, "nodes": ["z"]}]), 3, f"region {taken} would be a folder")
 refused(graph(MLP, regions=[{"name": "r", "nodes": ["z"], "more": 1}]), 3, r"graph.regions\[0\]")
 refused(graph([EMBED, em.node("x2", "embedding", ["ids"], weight="e2"), em.node("a", "relu", ["x"]),
                em.node("b", "relu", ["x2"]), em.node("m", "add", ["a", "b"])],
@@ -131,12 +133,16 @@ for examples, message in (
         ([{"inputs": {"ids": {"shape": [2], "data": [1]}}}], r"data: 1 elements, expected 2"),
         ([{"inputs": {"ids": [[V]]}}], rf"example 0: input ids: element 0 is id {V}, expected ids from 0 to below {V}"),
         ([{"inputs": {"ids": [[-1]]}}], r"element 0 is id -1"),
+        ([{"name": "a", "inputs": {"ids": [[1]]}}, {"name": "a", "inputs": {"ids": [[2]]}}],
+         'examples: a second one of name "a"'),
         ("nowhere.safetensors", "nowhere.safetensors"), ([{"ids": [1]}], r"examples\[0\]"), (7, "a path, a list or")):
     refused(PLAIN, 3, message, examples=examples)
 cli.write_safetensors(cli.path("other.safetensors"), {"idx.a": ("I64", [1])})
 refused(PLAIN, 3, "tensor idx.a: the model has no such input", examples="other.safetensors")
 cli.write_safetensors(cli.path("other.safetensors"), {"ids.a": ("F32", [1])})
 refused(PLAIN, 3, "tensor ids.a: expected I64, found F32", examples="other.safetensors")
+cli.write_safetensors(cli.path("other.safetensors"), {"ids": ("I64", [1]), "ids.": ("I64", [2])})
+refused(PLAIN, 3, "tensor ids.?: a second one of input ids", examples="other.safetensors")
 masked = graph([EMBED, LINEAR, em.node("m", "mean_tokens", ["y", "mask"])],
                inputs=IDS + [{"name": "mask", "kind": "mask", "dtype": "BOOL"}])
 cli.write_safetensors(cli.path("other.safetensors"), {"ids.a": ("I64", [[1]])})
@@ -201,6 +207,24 @@ if cli.FAULTS:
     cli.write_json(file, {**good, "graph": loud, "examples": [{"name": "alone", "inputs": {"ids": [[7]]}}]})
     cli.compile(file, cli.path("flip5"), code=5, env=env,
                 stderr="rejected_and_rolled_back: example alone, output s: 1 selections change")
+
+# numbers run on through the files of a list; positions may lie before the first token
+cli.write_json(cli.path("list.json"), [{"inputs": {"ids": [[1]]}}, {"inputs": {"ids": [[2]]}}])
+r, out, _ = compiled(spec(PLAIN, examples=[{"inputs": {"ids": [[3]]}}, "list.json"]))
+cli.check([x["name"] for x in cli.read_json(out, "report.json")["examples"]] == ["0", "1", "2"], "numbers of examples")
+turned = graph([EMBED, LINEAR, em.node("m", "rope", ["y", "at"], head_dim=D, convention="half")],
+               inputs=IDS + [{"name": "at", "kind": "integers", "dtype": "I32"}])
+compiled(spec(turned, examples=[{"inputs": {"ids": [[3]], "at": [-2]}}]))
+refused(turned, 3, r"at\[0\]: expected a 32-bit number", examples=[{"inputs": {"ids": [[3]], "at": [1 << 31]}}])
+
+# ---- publishing that fails -------------------------------------------------------------------
+
+file, out = cli.write_json(cli.path("blocked.json"), spec(PLAIN)), cli.path("blocked")
+os.makedirs(os.path.join(out, "model.json", "in-the-way"))
+r = cli.run("compile", file, "--out", out, "--progress", "none", code=4, stderr="model.json")
+cli.check("model: " not in r.out and "model " + out not in r.out, f"nothing is announced: {r.out}")
+r = cli.compile(file, out, code=4)
+cli.check(r.json()["model"]["status"] == "failed", f"status: {r.out}")
 
 # ---- run and verify --------------------------------------------------------------------------
 
