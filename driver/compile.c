@@ -67,6 +67,9 @@ enum status driver_inputs_digest(const struct driver_job *job, const struct driv
         char id_hex[DIGEST_HEX_SIZE];
         bytes_printf(&text, "ids %s\n", digest_hex(&d, id_hex));
     }
+    for (size_t i = 0; i < job->spec->n_provenance; i++)
+        bytes_printf(&text, "provenance %s %s\n", job->spec->provenance[i].name,
+                     job->spec->provenance[i].value);
     bytes_printf(&text, "payload %s\n", job->packed ? "packed" : "safetensors");
     for (uint64_t u = 0; u < t->n_units; u++)
         bytes_printf(&text, "%s\n", t->fingerprints[u]);

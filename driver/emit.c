@@ -84,6 +84,16 @@ static enum status recipe_provenance(const struct emission *e, const char *input
         TRY(add_field(&r->provenance, &r->n_provenance, name,
                       digest_hex(&e->b->weights.digests[i], hex), err));
     }
+    /* What the spec says of its files' origin, under names that cannot meet ours. */
+    const struct format_spec *spec = e->job->spec;
+    for (size_t i = 0; i < spec->n_provenance; i++) {
+        char *name = str_printf("spec.%s", spec->provenance[i].name);
+        enum status st = name == NULL ? err_nomem(err, 1)
+                                      : add_field(&r->provenance, &r->n_provenance, name,
+                                                  spec->provenance[i].value, err);
+        free(name);
+        TRY(st);
+    }
     return ST_OK;
 }
 

@@ -40,8 +40,8 @@ NODISCARD enum status format_checkpoint_read(const struct format_checkpoint *c,
                                              const struct format_tensor *tensor, uint64_t offset,
                                              void *dst, size_t size, struct err *err);
 /** Is every file still the one that was opened, of the same size and time of change, and does its
- * name still lead to it?  To be asked once all has been read: what was read may otherwise be half old
- * and half new.  ST_IO ("changed while it was read", with what differs).  Local. */
+ * name still lead to it?  To be asked once all has been read: what was read may otherwise be half
+ * old and half new.  ST_IO ("changed while it was read", with what differs).  Local. */
 NODISCARD enum status format_checkpoint_unchanged(const struct format_checkpoint *c,
                                                   struct err *err);
 /** Bytes of all its files. */
@@ -83,6 +83,8 @@ struct format_spec {
     enum format_storage_policy storage;
     struct format_alias *aliases;
     size_t n_aliases;
+    struct format_field *provenance; /* where the files came from; carried into the recipe */
+    size_t n_provenance;
     uint64_t vocab; /* 0: all rows */
     char *ids_path; /* joined, or NULL */
     /* graph form (an enclosing model): the raw objects, parsed by format_spec_graph */

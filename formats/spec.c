@@ -16,6 +16,11 @@ void format_spec_free(struct format_spec **s)
     struct format_spec *spec = *s;
     for (size_t i = 0; i < spec->n_blocks; i++)
         graph_block_free(&spec->blocks[i]);
+    for (size_t i = 0; i < spec->n_provenance; i++) {
+        free(spec->provenance[i].name);
+        free(spec->provenance[i].value);
+    }
+    free(spec->provenance);
     for (size_t i = 0; i < spec->n_aliases; i++) {
         free(spec->aliases[i].name);
         free(spec->aliases[i].target);
@@ -233,17 +238,28 @@ static enum status read_content(const struct spec_reader *r, cJSON *json, struct
     return st;
 }
 
-/* Where the files came from, as import-hf writes it: text for people, nothing is computed from it. */
-static enum status check_provenance(const struct spec_reader *r, const cJSON *document)
+/* Where the files came from, as import-hf writes it: text for people, carried into the recipe. */
+static enum status read_provenance(const struct spec_reader *r, const cJSON *document,
+                                   struct format_spec *spec)
 {
     const struct spec_path at = {&root, "provenance", 0};
     const cJSON *json = spec_get(document, "provenance");
-    if (json != NULL && !cJSON_IsObject(json))
+    void *memory = NULL;
+    if (json == NULL)
+        return ST_OK;
+    if (!cJSON_IsObject(json))
         return spec_expected(r, &at, json, "an object {name: text}");
-    for (const cJSON *item = json == NULL ? NULL : json->child; item != NULL; item = item->next) {
+    TRY(spec_alloc(r, (size_t)cJSON_GetArraySize(json), sizeof *spec->provenance, &memory));
+    spec->provenance = memory;
+    for (const cJSON *item = json->child; item != NULL; item = item->next) {
         const struct spec_path here = {&at, item->string, 0};
         if (!cJSON_IsString(item))
             return spec_expected(r, &here, item, "a string");
+        struct format_field *f = &spec->provenance[spec->n_provenance++];
+        *f = (struct format_field){.name = str_dup(item->string),
+                                   .value = str_dup(item->valuestring)};
+        if (f->name == NULL || f->value == NULL)
+            return err_nomem(r->err, 1);
     }
     return ST_OK;
 }
@@ -255,7 +271,7 @@ static enum status read_document(const struct spec_reader *r, cJSON *json, struc
                     "validation_rows", "tolerance", "arithmetic", "storage", "aliases", "vocab",
                     "ids", "provenance"));
     TRY(read_contract(r, json));
-    TRY(check_provenance(r, json));
+    TRY(read_provenance(r, json, spec));
     TRY(read_path(r, json, "checkpoint", "a spec", &spec->checkpoint_path));
     TRY(read_path(r, json, "ids", NULL, &spec->ids_path));
     TRY(read_settings(r, json, spec));
