@@ -1,10 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What plan predicts against what runs take, at 1, 2 and 4 ranks; printed, and asserted within a factor.
-#   bench_schedule.sh [FACTOR]    default 3: machines of tests are shared, and a plan is no promise
+# What plan predicts against what runs take, at 1, 2 and 4 ranks.  Prints both; asserts no time.
+#   TOKENTAB_BIN=... TOKENTAB_SOURCE_DIR=... bench_schedule.sh
 # A prediction is for a core a rank; with more ranks than cores it is scaled by ranks / cores here.
 source "$(dirname "$0")/../cli/cluster_lib.sh"
-factor=${1:-3}
 cores=$(nproc)
 model m --vocab "${BENCH_VOCAB:-1500}" --width 128 --outputs 256 --bulk 8 --validation 17 --profiles 1:1,7:2
 number() { "$python" -c 'import json, sys
@@ -26,8 +25,6 @@ for n in 1 2 4; do
         -v r="$(number p.json "d['schedule']['messages_a_second']")" \
         -v e="$(number p.json "d['schedule']['efficiency']")" \
         'BEGIN {printf "%5d %12.3f %12.3f %6.2f %12.1f %11.1f%%\n", n, p, m, p / m, r, 100 * e}'
-    check "prediction at $n ranks within a factor of $factor" \
-        awk "BEGIN {exit !($predicted < $factor * $measured && $measured < $factor * $predicted)}"
 done
 
 echo "the same spec on paper:"

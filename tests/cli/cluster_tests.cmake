@@ -23,7 +23,3 @@ run_test(cli_status SCRIPT test_status.sh TIMEOUT 120)
 run_test(cli_sbatch SCRIPT test_sbatch.sh TIMEOUT 240)
 run_test(cluster_hosts SCRIPT ../cluster/test_hosts.sh TIMEOUT 300 LABELS cluster)
 run_test(cluster_slurm SCRIPT ../cluster/test_slurm.sh TIMEOUT 400 LABELS cluster)
-# Predicted and measured schedules; wide apart only where something is wrong, since test machines are shared.
-add_test(NAME bench_schedule COMMAND bash ${PROJECT_SOURCE_DIR}/tests/bench/bench_schedule.sh 6)
-set_tests_properties(bench_schedule PROPERTIES TIMEOUT 240 RUN_SERIAL ON LABELS "cli" SKIP_RETURN_CODE 77
-  ENVIRONMENT "${MPI_TEST_ENVIRONMENT}")
