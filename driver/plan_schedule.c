@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- measurement -------------------------------------------------------------------------------
- */
+/* ---- measurement ----------------------------------------------------------------------------- */
 
 #define MEASURE_S 1.0
 #define MESSAGE_S 5e-6  /* MPI's part of a small message, both ends */
@@ -152,8 +151,7 @@ enum status plan_times_measure(struct driver_block *b, uint64_t n_ranks, uint64_
     return ST_OK;
 }
 
-/* ---- simulation --------------------------------------------------------------------------------
- */
+/* ---- simulation ------------------------------------------------------------------------------ */
 
 /* Times at which messages reach rank 0, earliest first. */
 struct arrivals {

@@ -8,8 +8,7 @@
 
 enum { COMPARE_BYTES = 4 << 20 };
 
-/* ---- reading rows from unit files -------------------------------------------------------------
- */
+/* ---- reading rows from unit files ------------------------------------------------------------ */
 
 void driver_unit_reader_close(struct driver_unit_reader *r)
 {
@@ -126,8 +125,7 @@ enum status driver_group_rows(void *ctx, uint32_t group, uint64_t first, uint64_
     return ST_OK;
 }
 
-/* ---- candidates -------------------------------------------------------------------------------
- */
+/* ---- candidates ------------------------------------------------------------------------------ */
 
 /* Shared by all ranks: digest and constant flag of every source. */
 struct reduction {
@@ -252,8 +250,7 @@ static void make_classes(struct reduction *r)
     }
 }
 
-/* ---- confirmation -----------------------------------------------------------------------------
- */
+/* ---- confirmation ---------------------------------------------------------------------------- */
 
 /* Compare source `a` with its class's first member over one unit, in pieces. */
 static enum status compare_unit(struct reduction *r, struct driver_unit_reader *reader, size_t a,
@@ -357,8 +354,7 @@ static enum status confirm_classes(struct reduction *r, struct err *err)
     return ST_OK;
 }
 
-/* ---- tables and groups ------------------------------------------------------------------------
- */
+/* ---- tables and groups ----------------------------------------------------------------------- */
 
 static bool same_routes(const uint8_t *routes, size_t n_routes, size_t a, size_t b)
 {

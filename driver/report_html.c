@@ -73,8 +73,7 @@ void report_html_end(struct bytes *out)
     bytes_printf(out, "</main>\n</body>\n</html>\n");
 }
 
-/* ---- small pieces ------------------------------------------------------------------------------
- */
+/* ---- small pieces ---------------------------------------------------------------------------- */
 
 void html_heading(struct bytes *out, const char *text)
 {
@@ -161,8 +160,7 @@ static size_t list_outputs(const struct report_view *v, const char *outputs[MAX_
     return n;
 }
 
-/* ---- parts of a section ------------------------------------------------------------------------
- */
+/* ---- parts of a section ---------------------------------------------------------------------- */
 
 static void write_verdict(struct bytes *out, const struct report_view *v)
 {
@@ -369,8 +367,7 @@ static void write_double(struct bytes *out, const struct report_view *v)
     bytes_printf(out, "</figure>\n");
 }
 
-/* ---- decisions
- * ----------------------------------------------------------------------------------- */
+/* ---- decisions ------------------------------------------------------------------------------- */
 
 static void write_ids(struct bytes *out, const char *what, const struct cJSON *ids, double count)
 {
@@ -427,8 +424,7 @@ static void write_decisions(struct bytes *out, const struct report_view *v)
     }
 }
 
-/* ---- tables, environment, provenance
- * --------------------------------------------------------------- */
+/* ---- tables, environment, provenance --------------------------------------------------------- */
 
 static void write_tables(struct bytes *out, const struct report_view *v)
 {

@@ -17,8 +17,7 @@ struct report_view {
     size_t index; /* of the section: makes ids unique */
 };
 
-/* ---- text and values (report_text.c) ----------------------------------------------------------
- */
+/* ---- text and values (report_text.c) --------------------------------------------------------- */
 
 /** `s` with &, <, >, " and ' as entities; control characters become spaces. */
 void html_text(struct bytes *out, const char *s);
@@ -37,8 +36,7 @@ const char *report_count(double x, char buf[REPORT_TEXT_SIZE]);
 /** An error: "0", or three digits. */
 const char *report_error(double x, char buf[REPORT_TEXT_SIZE]);
 
-/* ---- plots (report_svg.c) ----------------------------------------------------------------------
- */
+/* ---- plots (report_svg.c) -------------------------------------------------------------------- */
 
 /** Bytes before and after, logical and unique. */
 void report_svg_storage(struct bytes *out, const struct report_view *v);
@@ -53,8 +51,7 @@ void report_svg_double(struct bytes *out, const struct report_view *v);
 /** Is a statistic outside the tolerance, non-finite, or a decision changed? */
 bool report_is_outside(const struct report_view *v, const struct cJSON *statistic);
 
-/* ---- pieces of the page (report_html.c) --------------------------------------------------------
- */
+/* ---- pieces of the page (report_html.c) ------------------------------------------------------ */
 
 void html_heading(struct bytes *out, const char *text);
 /** columns: '|' between them; one that begins with '#' holds numbers.  Both texts are markup. */
@@ -66,8 +63,7 @@ void html_row(struct bytes *out, const char *name, const char *value);
 /** What the other parts do not show, as tables: whatever keys a report gains (report_more.c). */
 void report_html_more(struct bytes *out, const struct report_view *v);
 
-/* ---- the page (report_html.c) ------------------------------------------------------------------
- */
+/* ---- the page (report_html.c) ---------------------------------------------------------------- */
 
 void report_html_start(struct bytes *out, const char *title);
 void report_html_section(struct bytes *out, const struct report_view *v);

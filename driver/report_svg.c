@@ -43,8 +43,7 @@ static void svg_bar(struct bytes *out, const char *class, int row, const char *l
     svg_label(out, "value", LABEL + width + 6, y + 17, value);
 }
 
-/* ---- storage -----------------------------------------------------------------------------------
- */
+/* ---- storage --------------------------------------------------------------------------------- */
 
 void report_svg_storage(struct bytes *out, const struct report_view *v)
 {
@@ -73,8 +72,7 @@ void report_svg_storage(struct bytes *out, const struct report_view *v)
     svg_end(out);
 }
 
-/* ---- heat map ----------------------------------------------------------------------------------
- */
+/* ---- heat map -------------------------------------------------------------------------------- */
 
 bool report_is_outside(const struct report_view *v, const struct cJSON *statistic)
 {
@@ -187,8 +185,7 @@ void report_svg_heat_map(struct bytes *out, const struct report_view *v, const c
     svg_end(out);
 }
 
-/* ---- ULP histogram -----------------------------------------------------------------------------
- */
+/* ---- ULP histogram --------------------------------------------------------------------------- */
 
 enum { BUCKETS = WORKER_ULP_BUCKETS };
 
@@ -239,8 +236,7 @@ void report_svg_histogram(struct bytes *out, const struct report_view *v, const 
     svg_end(out);
 }
 
-/* ---- double precision --------------------------------------------------------------------------
- */
+/* ---- double precision ------------------------------------------------------------------------ */
 
 void report_svg_double(struct bytes *out, const struct report_view *v)
 {

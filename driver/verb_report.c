@@ -117,8 +117,7 @@ static enum status list_reports(const char *path, struct report_list *l, struct 
     return st;
 }
 
-/* ---- one section
- * --------------------------------------------------------------------------------- */
+/* ---- one section ----------------------------------------------------------------------------- */
 
 static enum status read_report(const char *path, struct cJSON **out, struct err *err)
 {

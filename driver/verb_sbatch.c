@@ -24,8 +24,7 @@ struct batch {
     struct plan_need need;
 };
 
-/* ---- facts -------------------------------------------------------------------------------------
- */
+/* ---- facts ----------------------------------------------------------------------------------- */
 
 static enum status absolute(const char *path, char **out, struct err *err)
 {
@@ -97,8 +96,7 @@ static void choose_resources(struct batch *b)
     b->mem_per_cpu_mib = (bytes >> 20) / o->blas_threads + 1;
 }
 
-/* ---- text --------------------------------------------------------------------------------------
- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 /* For a shell, in single quotes. */
 static void put_quoted(struct bytes *out, const char *s)
@@ -273,8 +271,7 @@ static void put_script(const struct batch *b, struct bytes *out)
     put_ending(b, out);
 }
 
-/* ---- the verb ----------------------------------------------------------------------------------
- */
+/* ---- the verb -------------------------------------------------------------------------------- */
 
 static enum status plan(struct driver_context *ctx, struct batch *b, struct err *err)
 {

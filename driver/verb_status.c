@@ -73,8 +73,7 @@ static bool is_block_folder(const char *folder, const char *name)
     return is_one;
 }
 
-/* ---- one run or task on a block ----------------------------------------------------------------
- */
+/* ---- one run or task on a block -------------------------------------------------------------- */
 
 struct run_view {
     struct format_progress p;
@@ -147,8 +146,7 @@ static void run_json(const struct run_view *v, struct format_writer *w)
     format_write_end_object(w);
 }
 
-/* ---- a block -----------------------------------------------------------------------------------
- */
+/* ---- a block --------------------------------------------------------------------------------- */
 
 struct status_run {
     struct driver_context *ctx;

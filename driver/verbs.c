@@ -50,7 +50,8 @@ const struct driver_verb driver_verbs[] = {
     {.name = "run",
      .usage = "run SPEC|DIR --inputs FILE --out FILE",
      .summary = "run an enclosing model, original or rewritten, and write its outputs",
-     .help = "SPEC has \"graph\"; DIR is what compile made of one.  Outputs are tensors OUTPUT.NAME of a\n"
+     .help = "SPEC has \"graph\"; DIR is what compile made of one.  Outputs are tensors "
+             "OUTPUT.NAME of a\n"
              "safetensors file, NAME being that of the call.",
      .min_args = 1,
      .max_args = 1,
@@ -110,9 +111,10 @@ const struct driver_verb driver_verbs[] = {
     {.name = "import",
      .usage = "import DIR --from FORMAT --out RECIPE",
      .summary = "a recipe from the tables that another program made",
-     .help = "compressme: a folder with manifest.json and model.safetensors or model.cmppack.  The\n"
-             "recipe says imported_not_validated, and verify repeats it; verify RECIPE --against SPEC\n"
-             "compares it with what this machine evaluates.",
+     .help =
+         "compressme: a folder with manifest.json and model.safetensors or model.cmppack.  The\n"
+         "recipe says imported_not_validated, and verify repeats it; verify RECIPE --against SPEC\n"
+         "compares it with what this machine evaluates.",
      .min_args = 1,
      .max_args = 1,
      .options = "from out force module size-limit",

@@ -322,8 +322,8 @@ static enum status resolve_retained(struct graph_block *b, struct err *err)
     return ST_OK;
 }
 
-/* z and r meet the bias at lookup: all three have the results' dtype, so that a wider bias or weight
- * loses nothing on the way. */
+/* z and r meet the bias at lookup: all three have the results' dtype, so that a wider bias or
+ * weight loses nothing on the way. */
 static void widen_projected(struct graph_block *b)
 {
     if (b->kind != BLOCK_PROJECTED)
