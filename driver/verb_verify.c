@@ -45,6 +45,20 @@ static enum status find_block(struct verification *v, struct err *err)
     return ST_OK;
 }
 
+/* Rows are compared as stored, so that name, width and dtype have to be the same first. */
+static enum status check_output(const struct verification *v, size_t i, struct err *err)
+{
+    const struct format_placed *stored = &v->r->outputs[i];
+    const struct graph_output *table = &v->b->graph->tables[i];
+    const enum dtype dt = v->r->groups[stored->group].dtype;
+    if (strcmp(stored->name, table->name) == 0 && stored->width == table->width &&
+        dt == table->dtype)
+        return ST_OK;
+    return err_set(err, ST_DIFFERS, "output %zu: recipe %s [%llu] of %s, spec %s [%llu] of %s", i,
+                   stored->name, (unsigned long long)stored->width, dtype_name(dt), table->name,
+                   (unsigned long long)table->width, dtype_name(table->dtype));
+}
+
 static enum status check_shape(const struct verification *v, struct err *err)
 {
     const struct format_recipe *r = v->r;
@@ -53,6 +67,17 @@ static enum status check_shape(const struct verification *v, struct err *err)
     if (strcmp(r->arithmetic, arithmetic) != 0)
         return err_set(err, ST_DIFFERS, "arithmetic: recipe %s, spec %s", r->arithmetic,
                        arithmetic);
+    static const enum format_recipe_kind kinds[] = {RECIPE_LOOKUP, RECIPE_FANOUT, RECIPE_PROJECTED};
+    const enum format_recipe_kind kind = kinds[v->b->graph->kind];
+    if (r->kind != kind)
+        return err_set(err, ST_DIFFERS, "kind: recipe %s, spec %s",
+                       format_recipe_kind_name(r->kind), format_recipe_kind_name(kind));
+    if (r->has_bias != (kind == RECIPE_PROJECTED && v->b->graph->bias_weight >= 0))
+        return err_set(err, ST_DIFFERS, "bias: recipe %s, spec %s",
+                       r->has_bias ? "has one" : "none", r->has_bias ? "none" : "has one");
+    if (r->has_ids != (v->job.ids != NULL))
+        return err_set(err, ST_DIFFERS, "id list: recipe %s, spec %s",
+                       r->has_ids ? "has one" : "none", r->has_ids ? "none" : "has one");
     if (lookup_n_rows(v->recipe) != v->b->n_rows)
         return err_set(err, ST_DIFFERS, "tokens: recipe %llu, spec %llu",
                        (unsigned long long)lookup_n_rows(v->recipe),
@@ -79,12 +104,7 @@ static enum status check_shape(const struct verification *v, struct err *err)
         return err_set(err, ST_DIFFERS, "outputs: recipe %zu, spec %zu", r->n_outputs,
                        v->b->graph->n_tables);
     for (size_t i = 0; i < r->n_outputs; i++)
-        if (strcmp(r->outputs[i].name, v->b->graph->tables[i].name) != 0 ||
-            r->outputs[i].width != v->b->graph->tables[i].width)
-            return err_set(err, ST_DIFFERS, "output %zu: recipe %s [%llu], spec %s [%llu]", i,
-                           r->outputs[i].name, (unsigned long long)r->outputs[i].width,
-                           v->b->graph->tables[i].name,
-                           (unsigned long long)v->b->graph->tables[i].width);
+        TRY(check_output(v, i, err));
     return ST_OK;
 }
 

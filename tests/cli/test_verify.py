@@ -77,6 +77,18 @@ cli.run("verify", out, "--against", cli.folder("weights", other, cli.spec(cli.lo
         stderr="weight")
 rows = dict(tensors, e=tensors["e"] * 1.5)
 cli.run("verify", out, "--against", cli.folder("rows", rows, cli.spec(cli.lookup_block(layers), **more)), code=1)
+# The same weights over an embedding of another dtype: other elements, of which none may be read as the spec's.
+wide = cli.folder("wide", dict(tensors, e=("F64", tensors["e"])), cli.spec(cli.lookup_block(layers), **more))
+cli.compile(wide, cli.path("wide.recipe"))
+cli.run("verify", cli.path("wide.recipe"), "--against", spec, code=1, stderr=r"recipe output \[8\] of F64, spec output \[8\] of F32")
+cli.run("verify", out, "--against", wide, code=1, stderr=r"of F32, spec output \[8\] of F64", ranks=2)
+listed = cli.folder("listed", tensors, cli.spec(cli.lookup_block(layers), ids="ids.txt", **more))
+with open(cli.path("listed", "ids.txt"), "w") as f:
+    f.write(f"0-{V - 1}\n")
+cli.run("verify", out, "--against", listed, code=1, stderr="id list: recipe none, spec has one")
+fan = {"kind": "fanout", "embedding": {"weight": "e"}, "prefix": [], "branches": {"output": layers}}
+cli.run("verify", out, "--against", cli.folder("fan", tensors, cli.spec(fan, **more)), code=1,
+        stderr="kind: recipe lookup, spec fanout")
 eps = [dict(layers[0], eps=1e-3), *layers[1:]]
 cli.run("verify", out, "--against", cli.folder("eps", tensors, cli.spec(cli.lookup_block(eps), **more)), code=1)
 for name, change, what in (("short", {"vocab": 100}, "tokens"), ("profiles", {"row_count_profiles": []}, "profiles"),
