@@ -329,6 +329,7 @@ enum status diff_source_open(const char *path, uint64_t header_cap, struct diff_
         return open_recipe(out, path, err);
     if (!file_is_dir(path))
         return open_file(out, path, header_cap, err);
+    TRY(verb_single_check(path, err));
     if (!has_file(path, "model.safetensors") && !has_file(path, "model.safetensors.index.json"))
         TRY(open_npy_folder(out, path, err));
     return out->n_tables > 0 ? ST_OK : open_checkpoint(out, path, header_cap, err);

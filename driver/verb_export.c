@@ -274,6 +274,7 @@ static enum status run(struct export_run *r, struct err *err)
         return err_set(err, ST_USAGE, "--%s is for --to compressme alone",
                        o->packed ? "packed" : "module");
     TRY(verb_output_check(o->out, "--out", o->force, err));
+    TRY(verb_single_check(o->args[0], err));
     if (!verb_is_recipe(o->args[0]))
         return err_set(err, ST_FORMAT, "%s: no recipe (no %s there)", o->args[0],
                        LOOKUP_RECIPE_FILE);

@@ -358,12 +358,12 @@ enum status driver_verb_inspect(struct driver_context *ctx, struct err *err)
         verb_json_start(ctx, &r.w);
         format_write_string(&r.w, "path", r.path);
     }
-    enum status st;
-    if (verb_is_recipe(r.path))
+    enum status st = verb_single_check(r.path, err);
+    if (st == ST_OK && verb_is_recipe(r.path))
         st = verb_inspect_recipe(r.path, ctx, r.json ? &r.w : NULL, err);
-    else if (file_is_dir(r.path))
+    else if (st == ST_OK && file_is_dir(r.path))
         st = inspect_checkpoint(&r, err);
-    else
+    else if (st == ST_OK)
         st = inspect_file(&r, err);
     if (st == ST_OK && r.json)
         verb_json_end(ctx, &r.w);

@@ -28,6 +28,10 @@ NODISCARD enum status verb_recipe_open(const char *path, const struct tokentab_o
 char *verb_recipe_dir(const char *path);
 /** Does `path` hold a recipe: a folder with a recipe.json, or that file? */
 bool verb_is_recipe(const char *path);
+/** A folder of several recipes, or a rewritten model, is no recipe and no checkpoint: names what
+ *  lies in it.  Other paths pass, and so does a folder of a checkpoint that holds recipes beside
+ *  it.  ST_FORMAT, ST_NOMEM. */
+NODISCARD enum status verb_single_check(const char *path, struct err *err);
 /** Are these the first bytes of a packed file (.ttz)?  Pure. */
 bool verb_is_packed(const void *start, size_t size);
 

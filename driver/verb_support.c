@@ -2,6 +2,9 @@
 /* What several verbs share. */
 #include "driver/verb_internal.h"
 
+#include "driver/enclosing.h"
+
+#include <dirent.h>
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -58,6 +61,56 @@ bool verb_is_recipe(const char *path)
     return there;
 }
 
+enum { SHOWN_RECIPES = 8 };
+
+/* Names of the folders in `path` that hold recipes, the first few in order, as "a, b"; 0 for none.
+ */
+static size_t list_recipes(const char *path, char *text, size_t text_size)
+{
+    struct dirent **entries = NULL;
+    int n = scandir(path, &entries, NULL, alphasort);
+    size_t found = 0, at = 0;
+    for (int i = 0; i < n; i++) {
+        char *below = str_is_name(entries[i]->d_name) ? path_join(path, entries[i]->d_name) : NULL;
+        if (below != NULL && file_is_dir(below) && verb_is_recipe(below)) {
+            bool is_shown = found < SHOWN_RECIPES && at + strlen(below) + 8 < text_size;
+            if (is_shown)
+                at += (size_t)snprintf(text + at, text_size - at, "%s%s", found > 0 ? ", " : "",
+                                       entries[i]->d_name);
+            else if (found == SHOWN_RECIPES)
+                (void)snprintf(text + at, text_size - at, ", ...");
+            found++;
+        }
+        free(below);
+        free(entries[i]);
+    }
+    free(entries);
+    return found;
+}
+
+enum status verb_single_check(const char *path, struct err *err)
+{
+    static const char *const checkpoints[] = {"model.safetensors", "model.safetensors.index.json"};
+    char text[300] = "";
+    bool is_model = driver_is_model_dir(path);
+    if (!file_is_dir(path) || verb_is_recipe(path))
+        return ST_OK;
+    for (size_t i = 0; i < 2 && !is_model; i++) {
+        char *file = path_join(path, checkpoints[i]);
+        bool there = file != NULL && file_exists(file);
+        free(file);
+        if (there)
+            return ST_OK;
+    }
+    if (list_recipes(path, text, sizeof text) == 0 && !is_model)
+        return ST_OK;
+    if (is_model)
+        return err_set(err, ST_FORMAT,
+                       "%s: a rewritten model; name a recipe in it (%s) or its weights file", path,
+                       text);
+    return err_set(err, ST_FORMAT, "%s: a folder of recipes; name one of them: %s", path, text);
+}
+
 /* FORMAT.md: a skippable zstd frame that holds our name. */
 bool verb_is_packed(const void *start, size_t size)
 {
@@ -70,6 +123,7 @@ enum status verb_recipe_open(const char *path, const struct tokentab_open_opts *
                              struct tokentab_recipe **out, struct err *err)
 {
     struct tokentab_error fault = {0};
+    TRY(verb_single_check(path, err));
     char *dir = verb_is_recipe(path) ? verb_recipe_dir(path) : str_dup(path);
     if (dir == NULL)
         return err_nomem(err, strlen(path) + 1);

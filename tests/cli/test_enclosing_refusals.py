@@ -253,6 +253,21 @@ damaged(report["files"]["weights"], lambda d: d[:-1] + bytes([d[-1] ^ 1]), 3, "i
 damaged("x/recipe.json", lambda d: d.replace(b'"may_grow"', b'"must_shrink"'), 1, "historical")
 damaged("report.json", lambda d: b"{}", 3, "files: a name or a digest is missing")
 
+# a folder of parts is none of them: its left-over weights alone would compare equal
+bigger = cli.path("bigger.json")
+cli.write_safetensors(cli.path("scaled.safetensors"), {**TENSORS, "w": 2 * TENSORS["w"]})
+cli.write_json(bigger, {**spec(PLAIN), "checkpoint": "scaled.safetensors"})
+cli.compile(bigger, cli.path("bigger"))
+told = r"a rewritten model; name a recipe in it \(x\) or its weights file"
+cli.run("diff", out, cli.path("bigger"), code=2, stderr=told)
+cli.run("diff", os.path.join(out, "x"), os.path.join(cli.path("bigger"), "x"), code=1)
+cli.run("inspect", out, code=3, stderr=told)
+cli.run("lookup", out, "--ids", 1, code=3, stderr=told)
+cli.run("export", out, "--to", "npy", "--out", cli.path("exported"), code=3, stderr=told)
+several = cli.folder("several", TENSORS, cli.spec([cli.lookup_block([], name=n) for n in ("p", "q")]))
+cli.run("compile", several, "--out", cli.path("recipes"), "--progress", "none")
+cli.run("inspect", cli.path("recipes"), code=3, stderr="a folder of recipes; name one of them: p, q")
+
 block = cli.folder("block", TENSORS, cli.spec(cli.lookup_block([])))
 cli.run("run", block, "--out", cli.path("never"), code=2, stderr='no model: a spec with "graph" can be run')
 cli.run("run", file, code=2, stderr="--out is missing")
