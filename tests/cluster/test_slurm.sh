@@ -119,7 +119,8 @@ check "node: first shards" wait_for 20 units_done node.work 2
 nodes=$(scontrol show job "$job" -o | sed -n 's/.* NodeList=\(n[^ ]*\) .*/\1/p')
 victim=$(scontrol show hostnames "$nodes" | tail -n 1)
 "$slurm" kill-node "$victim"
-check "node dies: waits again" wait_for 90 waits_again "$job"
+restarted() { [[ $(restarts "$1") -ge 1 ]]; } # at once where Slurm itself noticed first
+check "node dies: requeued" wait_for 60 restarted "$job"
 hurry "$job"
 completes "$job" node
 check "node dies: shards are kept" json_is node.work/run.json "d['blocks'][0]['units_reused'] >= 2" True
