@@ -60,6 +60,22 @@ enum status driver_block_bias(const struct driver_block *b, void *dst, struct er
     return ST_OK;
 }
 
+/* A unit file is opened again after its digest was compared: its table must still be of the size
+ * that the caller has room for. */
+static enum status check_stored(struct driver_unit_reader *r, const char *route,
+                                const struct graph_output *output, struct err *err)
+{
+    enum dtype dtype = DT_UNKNOWN;
+    uint64_t width = 0;
+    TRY(format_shard_reader_table(r->reader, route, output->name, &dtype, &width, err));
+    if (dtype == output->dtype && width == output->width)
+        return ST_OK;
+    return err_set(err, ST_FORMAT,
+                   "unit %llu: tables/%s/%s: expected %s of width %llu, found %s of %llu",
+                   (unsigned long long)r->unit, route, output->name, dtype_name(output->dtype),
+                   (unsigned long long)output->width, dtype_name(dtype), (unsigned long long)width);
+}
+
 enum status driver_unit_reader_rows(void *ctx, size_t route, size_t table, uint64_t first_row,
                                     uint64_t n_rows, void *dst, struct err *err)
 {
@@ -76,6 +92,7 @@ enum status driver_unit_reader_rows(void *ctx, size_t route, size_t table, uint6
         shard_grid_rows(&r->block->grid, unit, &unit_first, &unit_count);
         uint64_t n = min_u64(first_row + n_rows, unit_first + unit_count) - at;
         TRY(reader_unit(r, unit, err));
+        TRY(check_stored(r, route_name, output, err));
         TRY(format_shard_reader_rows(r->reader, route_name, output->name, at - unit_first, n,
                                      (char *)dst + (size_t)(at - first_row) * row_bytes, err));
         at += n;

@@ -87,7 +87,9 @@ static void run_view_make(const char *holder, struct run_view *v)
     v->state = strcmp(v->p.state, "running") == 0 && holder[0] == '\0' ? "died" : v->p.state;
     v->tokens_per_s = seconds > 0 ? (double)v->p.tokens_done / seconds : 0;
     v->left_s =
-        v->tokens_per_s > 0 ? (double)(v->p.tokens - v->p.tokens_done) / v->tokens_per_s : -1;
+        v->tokens_per_s > 0
+            ? (double)(v->p.tokens - min_u64(v->p.tokens, v->p.tokens_done)) / v->tokens_per_s
+            : -1;
 }
 
 #define U(x) ((unsigned long long)(x))

@@ -114,8 +114,8 @@ static enum status open_recipe(struct tokentab_recipe *recipe, const char *path,
     return lookup_payload_open(recipe, path, opts, err);
 }
 
-enum tokentab_status tokentab_open(const char *path, const struct tokentab_open_opts *opts,
-                                   struct tokentab_recipe **out, struct tokentab_error *err)
+static enum tokentab_status open_once(const char *path, const struct tokentab_open_opts *opts,
+                                      struct tokentab_recipe **out, struct tokentab_error *err)
 {
     static const struct tokentab_open_opts DEFAULTS = {0};
     const unsigned known = TOKENTAB_OPEN_VERIFY | TOKENTAB_OPEN_REQUIRE_SEAL | TOKENTAB_OPEN_STAGED;
@@ -132,12 +132,21 @@ enum tokentab_status tokentab_open(const char *path, const struct tokentab_open_
     if (recipe == NULL)
         return lookup_fail(err, TOKENTAB_ENOMEM, "open: out of memory");
     enum status st = open_recipe(recipe, path, opts, &fault);
-    if (st != ST_OK) {
-        tokentab_close(&recipe);
-        return lookup_fail_err(err, st, &fault);
+    if (st == ST_OK) {
+        *out = recipe;
+        return TOKENTAB_OK;
     }
-    *out = recipe;
-    return TOKENTAB_OK;
+    tokentab_close(&recipe);
+    return lookup_fail_err(err, st, &fault);
+}
+
+enum tokentab_status tokentab_open(const char *path, const struct tokentab_open_opts *opts,
+                                   struct tokentab_recipe **out, struct tokentab_error *err)
+{
+    enum tokentab_status st = open_once(path, opts, out, err);
+    /* A recipe published between the reading of recipe.json and the opening of its payload takes
+     * the old payload away; the new one is whole by then. */
+    return st == TOKENTAB_EFORMAT || st == TOKENTAB_EIO ? open_once(path, opts, out, err) : st;
 }
 
 void tokentab_close(struct tokentab_recipe **recipe)
