@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "driver/driver_internal.h"
 #include "driver/enclosing.h"
@@ -114,6 +115,26 @@ static enum status compare_environments(const struct bytes *all, int size, struc
     return st;
 }
 
+/* More BLAS threads than cores on rank 0's host: slow, and OpenBLAS has been seen to exhaust its
+ * memory regions (N42). */
+static void warn_of_many_threads(const struct bytes *all, int size, unsigned threads)
+{
+    struct bytes_reader r = {.data = all[0].data, .size = all[0].size};
+    char *first_host = bytes_get_str(&r);
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned long ranks = 0;
+    for (int i = 0; i < size && first_host != NULL; i++) {
+        struct bytes_reader b = {.data = all[i].data, .size = all[i].size};
+        char *host = bytes_get_str(&b);
+        ranks += host != NULL && strcmp(host, first_host) == 0;
+        free(host);
+    }
+    if (cores > 0 && ranks * threads > (unsigned long)cores)
+        log_warn("host %s: %lu ranks of %u BLAS threads share %ld cores", first_host, ranks,
+                 threads, cores);
+    free(first_host);
+}
+
 static enum status agree_environment(struct comm *comm, const struct kernels *kernels,
                                      bool must_match, struct err *err)
 {
@@ -131,8 +152,10 @@ static enum status agree_environment(struct comm *comm, const struct kernels *ke
     if (st != ST_OK)
         return st;
     struct err local = {0};
-    if (comm_rank(comm) == 0)
+    if (comm_rank(comm) == 0) {
         st = compare_environments(all, comm_size(comm), &local);
+        warn_of_many_threads(all, comm_size(comm), kernels_environment(kernels)->blas_threads);
+    }
     comm_gathered_free(&all, comm_rank(comm) == 0 ? comm_size(comm) : 0);
     if (!must_match && st != ST_OK) {
         log_warn("%s (allowed: correctly rounded arithmetic)", local.message);
