@@ -5,6 +5,7 @@
 
 #include "driver/driver_internal.h"
 #include "driver/enclosing.h"
+#include "driver/verb_internal.h"
 
 struct verification {
     struct driver_context *ctx;
@@ -358,8 +359,9 @@ enum status driver_verb_verify(struct driver_context *ctx, struct err *err)
     /* One rank reads every byte; the others only map. */
     struct tokentab_open_opts opts = {.flags =
                                           root && !ctx->opts->quick ? TOKENTAB_OPEN_VERIFY : 0};
-    enum status st = ST_OK;
-    enum tokentab_status opened = tokentab_open(ctx->opts->args[0], &opts, &v.recipe, &lib);
+    enum status st = verb_single_check(ctx->opts->args[0], err);
+    enum tokentab_status opened =
+        st != ST_OK ? TOKENTAB_OK : tokentab_open(ctx->opts->args[0], &opts, &v.recipe, &lib);
     if (opened != TOKENTAB_OK)
         st = err_set(err, lookup_status(opened), "%s", lib.message);
     struct err own = *err;

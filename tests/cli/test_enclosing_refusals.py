@@ -266,7 +266,8 @@ cli.run("lookup", out, "--ids", 1, code=3, stderr=told)
 cli.run("export", out, "--to", "npy", "--out", cli.path("exported"), code=3, stderr=told)
 several = cli.folder("several", TENSORS, cli.spec([cli.lookup_block([], name=n) for n in ("p", "q")]))
 cli.run("compile", several, "--out", cli.path("recipes"), "--progress", "none")
-cli.run("inspect", cli.path("recipes"), code=3, stderr="a folder of recipes; name one of them: p, q")
+for verb in ("inspect", "verify"):
+    cli.run(verb, cli.path("recipes"), code=3, stderr="a folder of recipes; name one of them: p, q")
 
 block = cli.folder("block", TENSORS, cli.spec(cli.lookup_block([])))
 cli.run("run", block, "--out", cli.path("never"), code=2, stderr='no model: a spec with "graph" can be run')
