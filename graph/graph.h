@@ -31,6 +31,7 @@ enum graph_locality {
       1)                                    /* max(|x|, eps), width 1: inside projected blocks */  \
     X(OP_RENORM, "renorm", LOCAL_ROW, 1, 1) /* x * max_norm / (|x| + 1e-7) where |x| > max_norm */ \
     X(OP_SCALE, "scale", LOCAL_ROW, 1, 1)                                                          \
+    X(OP_BIAS, "bias", LOCAL_ROW, 1, 1) /* x + weight, rounded once */                             \
     X(OP_DROPOUT, "dropout", LOCAL_ROW, 1, 1)                                                      \
     X(OP_IDENTITY, "identity", LOCAL_ROW, 1, 1)                                                    \
     X(OP_RELU, "relu", LOCAL_ROW, 1, 1)                                                            \

@@ -106,10 +106,29 @@ static enum status analyse(struct analysis *a)
     return ST_OK;
 }
 
+/* The node that is the cause: back along inputs that are not token-local, each earlier than the
+ * last, so that long chains take no stack. */
+static size_t find_cause(const struct analysis *a, size_t i)
+{
+    bool found = false;
+    while (!found) {
+        const struct graph_node *node = &a->g->nodes[i];
+        found = true;
+        if (!op_is_local(node))
+            break;
+        for (unsigned k = 0; k < node->n_inputs && found; k++)
+            if (a->source[node->inputs[k]] == NOT_LOCAL) {
+                i = node->inputs[k];
+                found = false;
+            }
+    }
+    return i;
+}
+
 /* Why a node is not token-local. */
 static void explain(const struct analysis *a, size_t i, char buf[REASON_SIZE])
 {
-    const struct graph_node *node = &a->g->nodes[i];
+    const struct graph_node *node = &a->g->nodes[find_cause(a, i)];
     const char *op = graph_op(node->op)->name, *why = graph_op_reason(op);
     if (node->op == OP_INPUT || node->op == OP_LOOKUP) {
         (void)snprintf(buf, REASON_SIZE, "%s is not reached through an embedding", node->name);
@@ -126,12 +145,6 @@ static void explain(const struct analysis *a, size_t i, char buf[REASON_SIZE])
             why = "it does not keep rows apart";
         (void)snprintf(buf, REASON_SIZE, "%s: %s: %s", node->name, op, why);
     } else {
-        for (unsigned k = 0; k < node->n_inputs; k++) {
-            if (a->source[node->inputs[k]] == NOT_LOCAL) {
-                explain(a, node->inputs[k], buf);
-                return;
-            }
-        }
         (void)snprintf(buf, REASON_SIZE, "%s joins two embeddings, %s and %s", node->name,
                        a->g->nodes[a->source[node->inputs[0]]].name,
                        a->g->nodes[a->source[node->inputs[1]]].name);

@@ -150,6 +150,7 @@ static enum status resolve_linear(const struct resolver *r)
     return ST_OK;
 }
 
+/* Norms, and what else reads a vector as wide as its input. */
 static enum status resolve_norm(const struct resolver *r)
 {
     const struct graph_weight *w = weight_of(r, ROLE_WEIGHT), *bias = weight_of(r, ROLE_BIAS);
@@ -231,6 +232,7 @@ static enum status resolve_op(const struct resolver *r)
     case OP_LAYER_NORM:
     case OP_RMS_NORM:
     case OP_FLOAT32_RMS_NORM:
+    case OP_BIAS:
         return resolve_norm(r);
     case OP_L2_NORM:
         node->dtype = r->in->dtype;

@@ -207,6 +207,7 @@ static double node_flops(const struct graph *g, const struct graph_node *node)
     case OP_RELU:
     case OP_RELU6:
     case OP_SCALE:
+    case OP_BIAS:
     case OP_ADD:
     case OP_SUB:
     case OP_MUL:

@@ -64,6 +64,7 @@ static bool op_is_known(const struct graph_node *node)
     case OP_L2_NORMALIZE:
     case OP_L2_NORM:
     case OP_RENORM:
+    case OP_BIAS:
     case OP_DROPOUT:
     case OP_IDENTITY:
     case OP_ADD:
@@ -163,6 +164,16 @@ static enum status run_renorm(const struct ev_node *n, enum arithmetic arith, si
     return ST_OK;
 }
 
+/* One vector for all rows; each sum is rounded once. */
+static enum status run_bias(const struct ev_node *n, enum arithmetic arith, size_t rows,
+                            const void *x, void *y, struct err *err)
+{
+    for (size_t i = 0; i < rows; i++)
+        TRY(kernels_binary(arith, BIN_ADD, n->dt, n->width, (const char *)x + i * n->row_bytes,
+                           n->weight, (char *)y + i * n->row_bytes, err));
+    return ST_OK;
+}
+
 static enum status run_radius(const struct ev_node *n, enum arithmetic arith, size_t rows,
                               const struct ev_inputs *in, void *y, struct err *err)
 {
@@ -186,6 +197,8 @@ enum status ev_node_run(const struct ev_node *n, const struct ev_mode *mode, siz
         return run_radius(n, arith, rows, in, y, err);
     case OP_RENORM:
         return run_renorm(n, arith, rows, in->x[0], y, err);
+    case OP_BIAS:
+        return run_bias(n, arith, rows, in->x[0], y, err);
     case OP_DROPOUT:
     case OP_IDENTITY:
         memcpy(y, in->x[0], rows * n->row_bytes);

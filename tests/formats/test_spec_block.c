@@ -240,10 +240,11 @@ static void test_ops(void)
         "{'op': 'elu', 'alpha': 1.3}, {'op': 'celu'}, {'op': 'leaky_relu', 'negative_slope': 0}, "
         "{'op': 'softplus', 'beta': 1.5, 'threshold': 12}, {'op': 'softsign'}, {'op': 'hardtanh', "
         "'min': -0.5, 'max': 0.7}, {'op': 'hardswish'}, {'op': 'hardsigmoid'}, {'op': 'mish'}, "
-        "{'op': 'selu'}, {'op': 'renorm', 'max_norm': 0}"));
+        "{'op': 'selu'}, {'op': 'renorm', 'max_norm': 0}, {'op': 'bias', "
+        "'weight': 'w'}"));
     if (s == NULL)
         return;
-    CU_ASSERT_EQUAL(s->blocks[0].graph.n_nodes, 2 + 28);
+    CU_ASSERT_EQUAL(s->blocks[0].graph.n_nodes, 2 + 29);
     CU_ASSERT(s->blocks[0].graph.weights[node_at(s, 2)->weights[ROLE_WEIGHT]].in_out);
     CU_ASSERT(!s->blocks[0].graph.weights[node_at(s, 2)->weights[ROLE_BIAS]].in_out);
     CU_ASSERT(node_at(s, 4)->numbers[NUM_WEIGHT_OFFSET] == 1 &&

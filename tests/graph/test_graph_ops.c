@@ -61,7 +61,7 @@ static void test_layers(void)
         "silu",         "quick_gelu", "tanh",      "sigmoid",
         "elu",          "celu",       "softplus",  "leaky_relu",
         "softsign",     "hardtanh",   "hardswish", "hardsigmoid",
-        "mish",         "selu",       "renorm",
+        "mish",         "selu",       "renorm",    "bias",
     };
     size_t n = 0;
     for (int op = 0; op < OP_COUNT; op++)

@@ -2,6 +2,8 @@
 /* Token-local regions: what belongs to them, what the rest reads of them, why they stay. */
 #include "tests/graph/graph_fixture.h"
 
+#include <pthread.h>
+
 /* A model under construction; its first node is the ids. */
 static struct graph_model model_begin(void)
 {
@@ -289,6 +291,41 @@ static void test_named_over_two(void)
     model_end(&m);
 }
 
+struct far {
+    struct graph_model m;
+    uint32_t node;
+};
+
+static void *find_far(void *arg)
+{
+    struct far *f = arg;
+    struct graph_region_request one = {"r", "r0", &f->node, 1};
+    refused(&f->m, &one, 1, ST_STRUCTURE, "is not token-local: mean: mean_tokens: mixes tokens");
+    return NULL;
+}
+
+/* A reason far back is found without a call for each node between: on a small stack. */
+static void test_far_reason(void)
+{
+    enum { LENGTH = 4000, STACK_SIZE = 128 << 10 };
+    struct far f = {.m = model_begin()};
+    pthread_attr_t attr;
+    pthread_t thread;
+    f.node = op(&f.m, OP_MEAN_TOKENS, "mean", embed(&f.m, "e", "emb", 0), -1);
+    for (int i = 0; i < LENGTH; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "n%d", i);
+        f.node = op(&f.m, OP_RELU, name, f.node, -1);
+    }
+    outputs(&f.m, &f.node, 1);
+    CU_ASSERT_EQUAL(pthread_attr_init(&attr), 0);
+    CU_ASSERT_EQUAL(pthread_attr_setstacksize(&attr, STACK_SIZE), 0);
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, &attr, find_far, &f), 0);
+    CU_ASSERT_EQUAL(pthread_join(thread, NULL), 0);
+    pthread_attr_destroy(&attr);
+    model_end(&f.m);
+}
+
 int main(void)
 {
     static const struct fixture_case cases[] = {
@@ -299,6 +336,7 @@ int main(void)
         {"what moves columns ends a region", test_columns},
         {"regions named by the user, nested and overlapping", test_named},
         {"named nodes over two embeddings", test_named_over_two},
+        {"a reason at the other end of a long chain", test_far_reason},
     };
     return fixture_run("graph region", cases, sizeof cases / sizeof cases[0]);
 }

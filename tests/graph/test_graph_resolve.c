@@ -136,6 +136,10 @@ static void test_norms(void)
     accepted(&b, DT_F32, 12);
     b = norm_block(OP_LAYER_NORM, "bias", 1);
     refused(&b, ST_SPEC, "block.layers[0].weight: tensor bias has shape [4], expected [12]");
+    b = norm_block(OP_BIAS, "norm", 1);
+    accepted(&b, DT_F32, 12);
+    b = norm_block(OP_BIAS, "bias", 1);
+    refused(&b, ST_SPEC, "block.layers[0].weight: tensor bias has shape [4], expected [12]");
     b = norm_block(OP_RMS_NORM, "norm", 4);
     refused(&b, ST_SPEC, "tensor norm has shape [12], expected [3]");
     b = norm_block(OP_FLOAT32_RMS_NORM, NULL, 5);

@@ -233,6 +233,12 @@ static void test_ops(void)
     check_op(OP_SCALE, DT_F32, unit, NULL, scale, value, 2, scaled, 0);
     const double plain[] = {73.5, DT_UNKNOWN};
     check_op(OP_SCALE, DT_F32, unit, NULL, scale, plain, 2, scaled, 0);
+    /* A vector for all rows, rounded once: 15.8125 + 0.05 lies between 15.8125 and 15.875. */
+    const double vector[2] = {0.5, -4}, shifted[2] = {3.5, 0}, tie[2] = {0, 0.05},
+                 rounded[2] = {0.05, 15.875};
+    check_op(OP_BIAS, DT_F32, x, vector, NULL, NULL, 0, shifted, 0);
+    check_op(OP_BIAS, DT_F64, x, vector, NULL, NULL, 0, shifted, 0);
+    check_op(OP_BIAS, DT_BF16, small, tie, NULL, NULL, 0, rounded, 2e-4);
     /* Renorm: |x| = 5 is longer than 2, not longer than 6. */
     const enum graph_number max_norm[] = {NUM_MAX_NORM};
     const double two[] = {2}, six[] = {6}, shrunk[2] = {1.2, 1.6};
