@@ -569,6 +569,8 @@ enum status driver_verb_compile(struct driver_context *ctx, struct err *err)
         log_info("tokentab %s, %d ranks, %s, spec %s, %zu blocks", DRIVER_VERSION,
                  comm_size(ctx->comm), comm_library(), ctx->opts->args[0], job.n_blocks);
         st = driver_job_kernels_all(ctx->comm, ctx->opts, &job, err);
+        if (st == ST_OK)
+            st = driver_enclosing_check(ctx, &job, err);
     } else if (root && st == ST_STRUCTURE && p.work != NULL) {
         report_structure(&p, err);
     }

@@ -47,7 +47,8 @@ void driver_enclosing_note(struct driver_job *job, size_t block, enum status st,
 /* ---- a model made ready to run --------------------------------------------------------------- */
 
 struct driver_model {
-    char *path; /* as given */
+    char *path;        /* as given */
+    const char *shown; /* borrowed: path in messages of a run; NULL: path */
     struct format_spec *spec;
     struct format_checkpoint *checkpoint;
     struct graph_model *model;
@@ -159,6 +160,12 @@ void driver_enclosing_abandon(const struct driver_context *ctx, const struct dri
  *  ST_SPEC, ST_FORMAT, ST_IO, ST_NOMEM. */
 NODISCARD enum status driver_enclosing_check_examples(const struct driver_job *job,
                                                       struct err *err);
+/** The same, and more, before any work: the original model runs on every example, and the ids of
+ *  what is to be tabulated lie in the spec's vocab or ids.  Nothing where the job has no graph.
+ *  After driver_job_kernels_all.  Collective (rank 0 runs).  Besides what a run returns: ST_SPEC,
+ *  ST_STRUCTURE, ST_FORMAT, ST_NONFINITE, ST_STOPPED. */
+NODISCARD enum status driver_enclosing_check(struct driver_context *ctx,
+                                             const struct driver_job *job, struct err *err);
 
 /** verify of a folder that driver_is_model_dir: digests, seals; with --against the comparison of
  *  complete outputs.  Collective (rank 0 works). */

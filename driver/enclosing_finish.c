@@ -89,6 +89,8 @@ static enum status rewrite_and_compare(struct enclosing_result *r, const struct 
     if (st == ST_OK)
         st = driver_model_open(path, &mopts, &rewritten, err);
     if (st == ST_OK)
+        rewritten->shown = job->spec->path; /* the staged spec goes when the run fails */
+    if (st == ST_OK)
         count_storage(r, rewritten, err, &st);
     if (st == ST_OK)
         st = driver_enclosing_compare(job->spec, original, rewritten, &r->examples, &r->comparison,
@@ -246,17 +248,4 @@ void driver_enclosing_abandon(const struct driver_context *ctx, const struct dri
     if (comm_rank(ctx->comm) == 0)
         driver_enclosing_discard(&r);
     *err = *why;
-}
-
-enum status driver_enclosing_check_examples(const struct driver_job *job, struct err *err)
-{
-    struct format_examples examples = {0};
-    enum status st = format_spec_examples(job->spec, job->enclosing->model, &examples, err);
-    if (st == ST_OK && examples.n == 0)
-        st = err_set(err, ST_SPEC,
-                     "%s: examples: missing: the complete outputs of an enclosing model are "
-                     "compared on them",
-                     job->spec->path);
-    format_examples_free(&examples);
-    return st;
 }

@@ -164,7 +164,7 @@ enum status driver_model_run(const struct driver_model *m, const struct format_e
     }
     enum status st = executor_run(m->executor, inputs, outputs, err);
     if (st != ST_OK)
-        err_prefix(err, "%s: example %s", m->path, example->name);
+        err_prefix(err, "%s: example %s", m->shown != NULL ? m->shown : m->path, example->name);
     free(inputs);
     return st;
 }

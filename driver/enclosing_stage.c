@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "driver/enclosing.h"
+#include "driver/payload.h"
 #include "driver/recipe_files.h"
 
 enum { COPY_BYTES = 4 << 20 };
@@ -220,6 +221,32 @@ static enum status publish_block(const struct enclosing_result *r, const char *n
     return st;
 }
 
+static bool is_new(const struct driver_enclosing *e, size_t region)
+{
+    return driver_enclosing_is_rewritten(e, region) && !e->outcomes[region].unchanged;
+}
+
+/* A published model is of the recipes it was compared with: without a manifest nothing counts, so
+ * that a run which ends between the renames leaves no model beside other recipes. */
+static enum status withdraw(const struct enclosing_result *r, const char *path, struct err *err)
+{
+    const struct driver_enclosing *e = r->job->enclosing;
+    char found[SHA256_HEX_SIZE];
+    bool same = true;
+    if (!file_exists(path))
+        return ST_OK;
+    for (size_t i = 0; i < e->n_regions; i++)
+        same = same && !is_new(e, i);
+    if (same && !file_is_dir(path)) {
+        TRY(file_digests(path, found, NULL, NULL, err));
+        if (strcmp(found, r->model_sha256) == 0)
+            return ST_OK;
+    }
+    if (unlink(path) != 0)
+        return err_set(err, ST_IO, "%s: unlink: %s", path, strerror(errno));
+    return file_sync(r->out, err);
+}
+
 enum status driver_enclosing_publish(const struct enclosing_result *r, const struct bytes *report,
                                      struct err *err)
 {
@@ -228,9 +255,13 @@ enum status driver_enclosing_publish(const struct enclosing_result *r, const str
     char *to = path_join(r->out, ENCLOSING_MODEL_FILE);
     char *report_path = path_join(r->out, ENCLOSING_REPORT_FILE);
     enum status st = from == NULL || to == NULL || report_path == NULL ? err_nomem(err, 1) : ST_OK;
+    if (st == ST_OK)
+        st = withdraw(r, to, err);
     for (size_t i = 0; i < e->n_regions && st == ST_OK; i++)
-        if (driver_enclosing_is_rewritten(e, i) && !e->outcomes[i].unchanged)
+        if (is_new(e, i))
             st = publish_block(r, e->regions[i].name, err);
+    if (st == ST_OK)
+        st = driver_emit_fault("enclosing_publish", err);
     if (st == ST_OK)
         st = file_publish(report_path, report->data, report->size, err);
     if (st == ST_OK)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "driver/enclosing.h"
+#include "driver/verb_internal.h"
 #include "formats/json_value.h"
 
 struct checking {
@@ -59,6 +60,38 @@ static enum status check_recipe(struct checking *v, const char *name, const char
     return st;
 }
 
+static bool is_listed(const struct cJSON *recipes, const char *name)
+{
+    for (const struct cJSON *r = json_value_first(recipes); r != NULL; r = json_value_next(r)) {
+        const char *listed = json_value_string(json_value_get(r, "name"));
+        if (listed != NULL && strcmp(listed, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Every recipe that a lookup of the model names must be among those that are checked. */
+static enum status check_lookups(const struct checking *v, const struct cJSON *recipes,
+                                 struct err *err)
+{
+    struct format_spec *spec = NULL;
+    struct graph_model *model = NULL;
+    char *path = path_join(v->dir, ENCLOSING_MODEL_FILE);
+    enum status st = path == NULL ? err_nomem(err, 1) : format_spec_read(path, &spec, err);
+    if (st == ST_OK)
+        st = format_spec_graph(spec, &model, err);
+    for (size_t i = 0; st == ST_OK && model != NULL && i < model->graph.n_nodes; i++) {
+        const struct graph_node *node = &model->graph.nodes[i];
+        if (node->op == OP_LOOKUP && !is_listed(recipes, node->texts[TEXT_RECIPE]))
+            st = err_set(err, ST_FORMAT, "%s/%s: files.recipes: recipe %s of node %s is missing",
+                         v->dir, ENCLOSING_REPORT_FILE, node->texts[TEXT_RECIPE], node->name);
+    }
+    graph_model_free(&model);
+    format_spec_free(&spec);
+    free(path);
+    return st;
+}
+
 static enum status check_files(struct checking *v, struct err *err)
 {
     char *path = path_join(v->dir, ENCLOSING_REPORT_FILE);
@@ -74,6 +107,7 @@ static enum status check_files(struct checking *v, struct err *err)
         TRY(check_file(v, json_value_string(json_value_get(files, "weights")),
                        json_value_string(json_value_get(files, "weights_sha256")), err));
     const struct cJSON *recipes = json_value_get(files, "recipes");
+    TRY(check_lookups(v, recipes, err));
     for (const struct cJSON *r = json_value_first(recipes); r != NULL; r = json_value_next(r))
         TRY(check_recipe(v, json_value_string(json_value_get(r, "name")),
                          json_value_string(json_value_get(r, "seal")), err));
@@ -148,9 +182,8 @@ static void print(const struct checking *v, enum status st, const struct err *er
             max_abs = v->comparison.outputs[i].max_abs;
     }
     if (o->json) {
-        struct format_writer w = {.pretty = true};
-        format_write_object(&w, NULL);
-        format_write_u64(&w, "schema_version", DRIVER_JSON_SCHEMA);
+        struct format_writer w;
+        verb_json_start(v->ctx, &w);
         format_write_string(&w, "model", v->dir);
         format_write_bool(&w, "verified", st == ST_OK);
         format_write_u64(&w, "recipes", v->n_recipes);
@@ -161,10 +194,7 @@ static void print(const struct checking *v, enum status st, const struct err *er
             format_write_bool(&w, "bitwise", bitwise);
             format_write_double(&w, "max_abs", max_abs);
         }
-        format_write_end_object(&w);
-        format_write_finish(&w);
-        bytes_append(&v->ctx->result, w.out.data, w.out.size);
-        bytes_free(&w.out);
+        verb_json_end(v->ctx, &w);
         return;
     }
     if (st != ST_OK)

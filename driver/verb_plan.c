@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "driver/driver_internal.h"
+#include "driver/enclosing.h"
 #include "driver/plan_schedule.h"
 
 struct plan_block {
@@ -334,6 +335,8 @@ enum status driver_verb_plan(struct driver_context *ctx, struct err *err)
         driver_job_open(ctx->opts->args[0], ctx->opts, (int)ctx->opts->ranks, &job, err);
     if (st == ST_OK)
         st = driver_job_kernels_all(ctx->comm, ctx->opts, &job, err);
+    if (st == ST_OK)
+        st = driver_enclosing_check(ctx, &job, err);
     format_write_object(&w, NULL);
     format_write_u64(&w, "schema_version", DRIVER_JSON_SCHEMA);
     format_write_array(&w, "blocks");

@@ -41,21 +41,50 @@ static void results_free(struct results *r)
     free(r->names);
 }
 
-/* Outputs of one example as tensors "OUTPUT.EXAMPLE". */
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Outputs are tensors "OUTPUT.EXAMPLE"; a file holds one of each name. */
+static enum status name_all(struct results *r, const struct driver_model *m,
+                            const struct format_examples *examples, struct err *err)
+{
+    size_t n = m->model->n_outputs;
+    void *memory = NULL;
+    for (size_t at = 0; at < r->n; at++) {
+        const char *output = m->model->outputs[at % n].name, *name = examples->list[at / n].name;
+        r->names[at] = str_printf("%s%s%s", output, *name == '\0' ? "" : ".", name);
+        if (r->names[at] == NULL)
+            return err_nomem(err, strlen(name) + 1);
+    }
+    TRY(mem_alloc(r->n, sizeof *r->names, &memory, err));
+    char **sorted = memory;
+    enum status st = ST_OK;
+    if (r->n > 0) {
+        memcpy(sorted, r->names, r->n * sizeof *sorted);
+        qsort(sorted, r->n, sizeof *sorted, by_name);
+    }
+    for (size_t i = 1; i < r->n && st == ST_OK; i++)
+        if (strcmp(sorted[i - 1], sorted[i]) == 0)
+            st = err_set(err, ST_USAGE,
+                         "run: two outputs would be tensor %s (output, \".\", example): call the "
+                         "examples otherwise",
+                         sorted[i]);
+    free(sorted);
+    return st;
+}
+
+/* Outputs of one example. */
 static enum status take(struct results *r, const struct driver_model *m,
                         const struct format_examples *examples, size_t example, struct err *err)
 {
     size_t n = m->model->n_outputs;
-    const char *name = examples->list[example].name;
     TRY(driver_model_run(m, &examples->list[example], &r->arrays[example * n], err));
     for (size_t i = 0; i < n; i++) {
         size_t at = example * n + i;
         const struct executor_array *a = &r->arrays[at];
         struct format_tensor_spec *s = &r->specs[at];
-        r->names[at] =
-            str_printf("%s%s%s", m->model->outputs[i].name, *name == '\0' ? "" : ".", name);
-        if (r->names[at] == NULL)
-            return err_nomem(err, strlen(name) + 1);
         if (a->rank > FORMAT_MAX_RANK)
             return err_set(err, ST_STRUCTURE, "output %s: %u axes, a file holds at most %d",
                            m->model->outputs[i].name, a->rank, FORMAT_MAX_RANK);
@@ -79,6 +108,8 @@ static enum status run_model(struct driver_context *ctx, const struct driver_mod
         st = err_set(err, ST_USAGE, "run: no calls: --inputs FILE, or a spec with examples");
     if (st == ST_OK)
         st = results_make(&r, examples.n * m->model->n_outputs, err);
+    if (st == ST_OK)
+        st = name_all(&r, m, &examples, err);
     for (size_t i = 0; i < examples.n && st == ST_OK; i++) {
         st = driver_check_stop(err);
         if (st == ST_OK)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Enclosing models: what is refused and what stays as it is, one by one; roll back leaves what was published; verify
 notices damage; ranks do not show."""
+import json
 import os
 import shutil
 
@@ -43,6 +44,14 @@ def spec(g, examples=CALLS, **more):
 
 def refused(g, code, stderr, examples=CALLS, **more):
     return compiled(spec(g, examples, **more), code, stderr)
+
+
+def refused_at_once(g, stderr, examples=CALLS, **more):
+    """Before any unit is evaluated; plan says the same."""
+    _, out, file = refused(g, 3, stderr, examples, **more)
+    left = [name for _, _, names in os.walk(out + ".work") for name in names if name.endswith(".h5")]
+    cli.check(left == [], f"{stderr}: nothing is evaluated first: {left}")
+    cli.run("plan", file, code=3, stderr=stderr)
 
 
 PLAIN = graph([EMBED, LINEAR, MIX])
@@ -116,6 +125,18 @@ left = cli.read_safetensors(os.path.join(out, report["files"]["weights"]))
 cli.check(sorted(left) == ["w"] and report["storage"]["weights_kept_logical"] == D * D * 4, f"shared: {sorted(left)}")
 cli.check(report["storage"]["logical_after"] == D * D * 4 + V * D * 4, f"shared: {report['storage']}")
 
+# a bias vector is row-local: gather, bias, relu are one region, and the sum is numpy's, rounded once
+shift = graph([EMBED, em.node("y", "bias", ["x"], weight="g"), em.node("z", "relu", ["y"]),
+               em.node("m", "mean_tokens", ["z"])], outputs=["m", "z"])
+_, out, file = compiled(spec(shift, [{"name": "all", "inputs": {"ids": list(range(V))}}]))
+cli.check(cli.read_json(out, "report.json")["regions"][0]["outputs"] == ["z"], "bias is row-local")
+for model in (file, out):
+    cli.run("run", model, "--inputs", cli.write_json(cli.path("all.json"), {"all": {"ids": list(range(V))}}), "--out",
+            cli.path("shift.safetensors"), "--force")
+    found = cli.read_safetensors(cli.path("shift.safetensors"))["z.all"][1]
+    expected = np.maximum(np.asarray(TENSORS["e"], np.float32) + np.asarray(TENSORS["g"], np.float32), 0)
+    cli.check(np.array_equal(found, expected), f"bias of {model}")
+
 # unprofitable: 24 x 16 for 24 x 16 + 16 x 16 + 16 shrinks; two outputs do not
 _, out, _ = compiled(spec(PLAIN, storage="must_shrink"))
 cli.check(cli.read_json(out, "report.json")["storage"]["shrinks"], "one output shrinks")
@@ -136,7 +157,19 @@ for examples, message in (
         ([{"name": "a", "inputs": {"ids": [[1]]}}, {"name": "a", "inputs": {"ids": [[2]]}}],
          'examples: a second one of name "a"'),
         ("nowhere.safetensors", "nowhere.safetensors"), ([{"ids": [1]}], r"examples\[0\]"), (7, "a path, a list or")):
-    refused(PLAIN, 3, message, examples=examples)
+    refused_at_once(PLAIN, message, examples=examples)
+# ids that no table will hold, although the embedding has them: the spec and the example are named
+late = [{"inputs": {"ids": [[1]]}}, {"name": "far", "inputs": {"ids": [[2, 20]]}}]
+refused_at_once(PLAIN, r"spec\d+.json: example far: input ids: element 1 is id 20, which vocab leaves out", late, vocab=10)
+with open(cli.path("some.ids"), "w") as f:
+    f.write("0-3\n7\n")
+refused_at_once(PLAIN, r"spec\d+.json: example far: .*id 20, which .*some.ids leaves out", late, ids="some.ids")
+compiled(spec(PLAIN, [{"inputs": {"ids": [[0, 7]]}}], ids="some.ids"))
+# what the shapes of a call show
+ATTEND = em.node("a", "attention", ["y", "y", "y"], heads=3, causal=True)
+refused_at_once(graph([EMBED, LINEAR, ATTEND], outputs=["a"]), "3 heads|heads 3|attention")
+refused_at_once(graph([EMBED, LINEAR, em.node("h", "lstm", ["y"], weight="w", gates="ifco")], outputs=["h"]), "lstm|4 h")
+refused_at_once(graph([EMBED, LINEAR, MIX, em.node("k", "bias", ["m"], weight="w")], outputs=["k"]), "weights")
 cli.write_safetensors(cli.path("other.safetensors"), {"idx.a": ("I64", [1])})
 refused(PLAIN, 3, "tensor idx.a: the model has no such input", examples="other.safetensors")
 cli.write_safetensors(cli.path("other.safetensors"), {"ids.a": ("F32", [1])})
@@ -252,6 +285,33 @@ damaged("model.json", lambda d: d.replace(b"eval", b"EVAL"), 3, "model.json: sha
 damaged(report["files"]["weights"], lambda d: d[:-1] + bytes([d[-1] ^ 1]), 3, "it has changed")
 damaged("x/recipe.json", lambda d: d.replace(b'"may_grow"', b'"must_shrink"'), 1, "historical")
 damaged("report.json", lambda d: b"{}", 3, "files: a name or a digest is missing")
+unlisted = json.dumps({**report, "files": {**report["files"], "recipes": []}}).encode()
+damaged("report.json", lambda d: unlisted, 3, "files.recipes: recipe x of node y is missing")
+
+# ---- publishing that ends between the renames --------------------------------------------------
+
+if cli.FAULTS:
+    victim, changed = cli.path("victim"), cli.path("changed.json")
+    cli.write_safetensors(cli.path("halved.safetensors"), {**TENSORS, "w": TENSORS["w"] / 2})
+    cli.write_json(changed, spec(PLAIN))
+    cli.compile(changed, victim)
+    cli.write_json(changed, {**spec(PLAIN), "checkpoint": "halved.safetensors"})
+    cli.compile(changed, victim, code=4, stderr="enclosing_publish", env={"TOKENTAB_FAULT": "enclosing_publish"})
+    cli.check(not os.path.exists(os.path.join(victim, "model.json")), "no old model beside a new recipe")
+    cli.compile(changed, victim)
+    cli.run("verify", victim, "--against", changed)
+    before = cli.promised_bytes(victim, victim + ".nothing")
+    cli.compile(changed, victim, code=4, env={"TOKENTAB_FAULT": "enclosing_publish"})
+    cli.check(os.path.exists(os.path.join(victim, "model.json")), "the same model stays published throughout")
+    cli.check_same_bytes(before, cli.promised_bytes(victim, victim + ".nothing"), "the same model")
+
+# ---- names of the tensors of a run ---------------------------------------------------------------
+
+dotted = graph([EMBED, LINEAR, MIX, em.node("r", "relu", ["m"])], outputs=["m"])
+dotted["outputs"] = [{"name": "x", "node": "m"}, {"name": "x.y", "node": "r"}]
+both = {"y.z": {"ids": [[1]]}, "z": {"ids": [[2]]}}
+clash = cli.write_json(cli.path("clash.json"), spec(dotted, both))
+cli.run("run", clash, "--out", cli.path("clash.safetensors"), code=2, stderr="two outputs would be tensor x.y.z")
 
 # a folder of parts is none of them: its left-over weights alone would compare equal
 bigger = cli.path("bigger.json")
