@@ -6,6 +6,7 @@
 
 #include "driver/payload.h"
 #include "driver/recipe_files.h"
+#include "driver/recipe_record.h"
 #include "driver/storage.h"
 
 struct emission {
@@ -44,29 +45,17 @@ static enum status placed_list(const struct emission *e, size_t route, struct fo
     return ST_OK;
 }
 
-static enum status add_field(struct format_field **fields, size_t *n, const char *name,
-                             const char *value, struct err *err)
-{
-    struct format_field *grown = realloc(*fields, (*n + 1) * sizeof *grown);
-    if (grown == NULL)
-        return err_nomem(err, (*n + 1) * sizeof *grown);
-    *fields = grown;
-    grown[*n] = (struct format_field){.name = str_dup(name), .value = str_dup(value)};
-    (*n)++;
-    return grown[*n - 1].name == NULL || grown[*n - 1].value == NULL ? err_nomem(err, 1) : ST_OK;
-}
-
 static enum status recipe_environment(const struct emission *e, struct err *err)
 {
     struct format_recipe *r = e->recipe;
     if (e->job->spec->correctly_rounded)
-        return add_field(&r->environment, &r->n_environment, "evaluator", KERNELS_EVALUATOR_VERSION,
-                         err);
+        return driver_recipe_add_field(&r->environment, &r->n_environment, "evaluator",
+                                       KERNELS_EVALUATOR_VERSION, err);
     for (size_t i = 0; i < KERNELS_ENV_FIELDS; i++) {
         char value[KERNELS_TEXT_SIZE];
         const char *name = NULL;
         kernels_env_field(kernels_environment(e->job->kernels), i, &name, value, sizeof value);
-        TRY(add_field(&r->environment, &r->n_environment, name, value, err));
+        TRY(driver_recipe_add_field(&r->environment, &r->n_environment, name, value, err));
     }
     return ST_OK;
 }
@@ -75,45 +64,25 @@ static enum status recipe_provenance(const struct emission *e, const char *input
 {
     struct format_recipe *r = e->recipe;
     const struct graph *g = &e->b->graph->graph;
-    TRY(add_field(&r->provenance, &r->n_provenance, "inputs", inputs, err));
+    TRY(driver_recipe_add_field(&r->provenance, &r->n_provenance, "inputs", inputs, err));
     for (size_t i = 0; i < g->n_weights; i++) {
         char hex[DIGEST_HEX_SIZE], name[48];
         if (e->b->weights.data[i] == NULL)
             continue;
         snprintf(name, sizeof name, "weight.%zu", i);
-        TRY(add_field(&r->provenance, &r->n_provenance, name,
-                      digest_hex(&e->b->weights.digests[i], hex), err));
+        TRY(driver_recipe_add_field(&r->provenance, &r->n_provenance, name,
+                                    digest_hex(&e->b->weights.digests[i], hex), err));
     }
     /* What the spec says of its files' origin, under names that cannot meet ours. */
     const struct format_spec *spec = e->job->spec;
     for (size_t i = 0; i < spec->n_provenance; i++) {
         char *name = str_printf("spec.%s", spec->provenance[i].name);
-        enum status st = name == NULL ? err_nomem(err, 1)
-                                      : add_field(&r->provenance, &r->n_provenance, name,
-                                                  spec->provenance[i].value, err);
+        enum status st = name == NULL
+                             ? err_nomem(err, 1)
+                             : driver_recipe_add_field(&r->provenance, &r->n_provenance, name,
+                                                       spec->provenance[i].value, err);
         free(name);
         TRY(st);
-    }
-    return ST_OK;
-}
-
-static enum status recipe_thresholds(const struct emission *e, struct err *err)
-{
-    struct format_recipe *r = e->recipe;
-    char text[64];
-    TRY(add_field(&r->thresholds, &r->n_thresholds, "absolute",
-                  str_double(e->job->spec->tolerance_absolute, text, sizeof text), err));
-    TRY(add_field(&r->thresholds, &r->n_thresholds, "relative",
-                  str_double(e->job->spec->tolerance_relative, text, sizeof text), err));
-    for (size_t i = 0; i < e->b->graph->n_results; i++) {
-        const struct graph_output *o = &e->b->graph->results[i];
-        if (o->decision_top_k == 0)
-            continue;
-        char name[300];
-        snprintf(name, sizeof name, "decision.%s", o->name);
-        snprintf(text, sizeof text, "top_k %u%s", (unsigned)o->decision_top_k,
-                 o->decision_softmax ? " softmax" : "");
-        TRY(add_field(&r->thresholds, &r->n_thresholds, name, text, err));
     }
     return ST_OK;
 }
@@ -165,48 +134,6 @@ static enum status recipe_skeleton(struct emission *e, struct err *err)
 }
 
 /* ---- sealing --------------------------------------------------------------------------------- */
-
-static char *text_of(struct format_writer *w)
-{
-    format_write_finish(w);
-    bytes_put_u8(&w->out, '\0');
-    if (w->out.failed) {
-        bytes_free(&w->out);
-        return NULL;
-    }
-    w->out.data[w->out.size - 2] = '\0'; /* the final newline */
-    return (char *)w->out.data;
-}
-
-static char *validation_json(const struct emission *e)
-{
-    struct format_writer w = {0};
-    format_write_object(&w, NULL);
-    format_write_string(&w, "status", e->v->status_text);
-    format_write_u64(&w, "tokens", e->b->n_rows);
-    format_write_u64(&w, "execution_classes", worker_n_classes(e->b->worker));
-    /* What the library's kernels gave belongs to a machine; correctly rounded recipes do not. */
-    if (!e->job->spec->correctly_rounded) {
-        format_write_array(&w, "outputs");
-        for (size_t o = 0; o < e->b->graph->n_results; o++) {
-            struct worker_stat all = {0};
-            for (size_t c = 0; c < worker_n_classes(e->b->worker); c++)
-                for (size_t r = 0; r < e->b->n_routes; r++)
-                    worker_stat_merge(&all, &e->t->stats[worker_stat_index(e->b->worker, c, o, r)]);
-            format_write_object(&w, NULL);
-            format_write_string(&w, "name", e->b->graph->results[o].name);
-            format_write_bool(&w, "exact", all.unequal == 0);
-            format_write_bool(&w, "bitwise", all.unequal_bytes == 0);
-            format_write_double(&w, "max_abs", all.max_abs);
-            format_write_double(&w, "max_relative_l2", all.max_rel);
-            format_write_u64(&w, "max_ulp", all.max_ulp);
-            format_write_end_object(&w);
-        }
-        format_write_end_array(&w);
-    }
-    format_write_end_object(&w);
-    return text_of(&w);
-}
 
 /* Packed payloads: what each way of coding took, tensor by tensor.  A delta's share is of what
  * plain planes would have taken for the same columns. */
@@ -263,7 +190,7 @@ static char *storage_json(const struct emission *e)
     format_write_u64(&w, "on_disk_headers", header_bytes(e, s.resident));
     write_packing(e, &w);
     format_write_end_object(&w);
-    return text_of(&w);
+    return driver_recipe_text(&w);
 }
 
 /* Name the payload by its digest and write the staged recipe beside it.  Rank 0. */
@@ -286,8 +213,8 @@ static enum status seal(struct emission *e, struct err *err)
     TRY(file_rename(e->staged, e->payload, err));
     TRY(driver_inputs_digest(e->job, e->b, e->t, inputs, err));
     TRY(recipe_provenance(e, inputs, err));
-    TRY(recipe_thresholds(e, err));
-    r->validation_json = validation_json(e);
+    TRY(driver_recipe_thresholds(e->job, e->b, &r->thresholds, &r->n_thresholds, err));
+    r->validation_json = driver_recipe_validation(e->job, e->b, e->t, e->v->status_text);
     r->storage_json = storage_json(e);
     if (r->validation_json == NULL || r->storage_json == NULL)
         return err_nomem(err, 1);

@@ -5,6 +5,7 @@
 
 #include "driver/driver_internal.h"
 #include "driver/enclosing.h"
+#include "driver/recipe_record.h"
 #include "driver/verb_internal.h"
 
 struct verification {
@@ -23,14 +24,6 @@ struct verification {
 };
 
 /* ---- provenance ------------------------------------------------------------------------------ */
-
-static const char *field_value(const struct format_field *fields, size_t n, const char *name)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(fields[i].name, name) == 0)
-            return fields[i].value;
-    return NULL;
-}
 
 static enum status find_block(struct verification *v, struct err *err)
 {
@@ -122,14 +115,14 @@ static enum status check_provenance(const struct verification *v, struct err *er
         if (v->b->weights.data[i] == NULL)
             continue;
         snprintf(name, sizeof name, "weight.%zu", i);
-        const char *stored = field_value(v->r->provenance, v->r->n_provenance, name);
+        const char *stored = driver_recipe_field(v->r->provenance, v->r->n_provenance, name);
         digest_hex(&v->b->weights.digests[i], hex);
         if (stored == NULL || strcmp(stored, hex) != 0)
             return err_set(err, ST_DIFFERS, "provenance: %s (%s): recipe %s, checkpoint %s", name,
                            v->b->graph->graph.weights[i].tensor, stored == NULL ? "none" : stored,
                            hex);
     }
-    return ST_OK;
+    return driver_recipe_check_provenance(v->r, &v->job, v->b, err);
 }
 
 static void compare_environment(struct verification *v)
@@ -140,7 +133,7 @@ static void compare_environment(struct verification *v)
         char value[KERNELS_TEXT_SIZE];
         const char *name = NULL;
         kernels_env_field(kernels_environment(v->job.kernels), i, &name, value, sizeof value);
-        const char *stored = field_value(v->r->environment, v->r->n_environment, name);
+        const char *stored = driver_recipe_field(v->r->environment, v->r->n_environment, name);
         if (stored != NULL && strcmp(stored, value) == 0)
             continue;
         v->other_environment = true;
@@ -190,6 +183,19 @@ static enum status compare_tables(struct verification *v, const struct worker_un
     return st;
 }
 
+/* As compile has it: what provenance's `inputs` is made of. */
+static enum status fingerprint_unit(struct verification *v, uint64_t unit, const void *rows,
+                                    size_t size, struct err *err)
+{
+    struct shard_fingerprint f = {0};
+    struct digest digest = digest_of(rows, size);
+    enum status st = shard_fingerprint_unit(&v->b->base, &digest, &f, err);
+    if (st == ST_OK)
+        memcpy(v->totals.fingerprints[unit], f.hex, sizeof f.hex);
+    shard_fingerprint_free(&f);
+    return st;
+}
+
 static enum status verify_unit(struct verification *v, uint64_t unit, struct err *err)
 {
     struct worker_rows rows = {0};
@@ -201,6 +207,8 @@ static enum status verify_unit(struct verification *v, uint64_t unit, struct err
     if (st == ST_OK)
         st = shard_rows_read(&v->b->rows, rows.first_row, rows.n_rows, embedding, err);
     rows.embedding = embedding;
+    if (st == ST_OK)
+        st = fingerprint_unit(v, unit, embedding, (size_t)rows.n_rows * row_bytes, err);
     if (st == ST_OK)
         st = worker_unit_evaluate(v->b->worker, &rows, verify_tick, NULL, &u, err);
     if (st == ST_OK)
@@ -218,26 +226,42 @@ static enum status verify_unit(struct verification *v, uint64_t unit, struct err
     return st;
 }
 
-/* Statistics of all ranks onto rank 0; they combine in any order. */
-static enum status merge_statistics(struct verification *v, struct err *err)
+/* What rank r sent of its statistics and of its units r, r + size, ... */
+static void merge_rank(struct verification *v, const struct bytes *sent, int r)
+{
+    const uint8_t *at = sent->data;
+    for (size_t i = 0; i < v->totals.n_stats; i++, at += sizeof(struct worker_stat)) {
+        struct worker_stat s;
+        memcpy(&s, at, sizeof s);
+        worker_stat_merge(&v->totals.stats[i], &s);
+    }
+    for (uint64_t u = (uint64_t)r; u < v->totals.n_units; u += (uint64_t)comm_size(v->ctx->comm)) {
+        memcpy(v->totals.fingerprints[u], at, sizeof *v->totals.fingerprints);
+        at += sizeof *v->totals.fingerprints;
+    }
+}
+
+/* Statistics and fingerprints of all ranks onto rank 0; statistics combine in any order. */
+static enum status merge_all(struct verification *v, struct err *err)
 {
     struct comm *comm = v->ctx->comm;
     struct bytes mine = {0}, *all = NULL;
+    uint64_t size = (uint64_t)comm_size(comm);
     bytes_append(&mine, v->totals.stats, v->totals.n_stats * sizeof *v->totals.stats);
-    TRY(comm_agree(comm, mine.failed ? err_nomem(err, mine.size) : ST_OK, err));
-    enum status st = comm_gather_bytes_all(comm, 0, &mine, &all, err);
-    for (int r = 1; st == ST_OK && comm_rank(comm) == 0 && r < comm_size(comm); r++)
-        for (size_t i = 0; i < v->totals.n_stats; i++) {
-            struct worker_stat s;
-            memcpy(&s, all[r].data + i * sizeof s, sizeof s);
-            worker_stat_merge(&v->totals.stats[i], &s);
-        }
-    comm_gathered_free(&all, comm_rank(comm) == 0 ? comm_size(comm) : 0);
+    for (uint64_t u = (uint64_t)comm_rank(comm); u < v->totals.n_units; u += size)
+        bytes_append(&mine, v->totals.fingerprints[u], sizeof *v->totals.fingerprints);
+    enum status st = comm_agree(comm, mine.failed ? err_nomem(err, mine.size) : ST_OK, err);
+    if (st == ST_OK)
+        st = comm_gather_bytes_all(comm, 0, &mine, &all, err);
     bytes_free(&mine);
+    TRY(st);
+    for (int r = 1; comm_rank(comm) == 0 && r < comm_size(comm); r++)
+        merge_rank(v, &all[r], r);
+    comm_gathered_free(&all, comm_rank(comm) == 0 ? comm_size(comm) : 0);
     v->differing = comm_sum_u64_all(comm, v->differing);
     v->first_row = comm_min_u64_all(comm, v->first_row);
     v->checks = comm_sum_u64_all(comm, v->checks);
-    return st;
+    return ST_OK;
 }
 
 static enum status judge(struct verification *v, struct driver_verdict *verdict, struct err *err)
@@ -253,7 +277,15 @@ static enum status judge(struct verification *v, struct driver_verdict *verdict,
             (unsigned long long)v->differing,
             v->job.spec->correctly_rounded ? "arithmetic" : "numeric environment",
             (unsigned long long)lookup_row_id(v->recipe, v->first_row));
-    return ST_OK;
+    if (v->imported || v->other_environment)
+        return ST_OK;
+    return driver_recipe_check_run(v->r, &v->job, v->b, &v->totals, verdict->status_text, err);
+}
+
+static bool is_packed(const struct format_recipe *r)
+{
+    size_t size = strlen(r->payload_file);
+    return size > 4 && strcmp(r->payload_file + size - 4, ".ttz") == 0;
 }
 
 static enum status verify_against(struct verification *v, struct driver_verdict *verdict,
@@ -264,9 +296,13 @@ static enum status verify_against(struct verification *v, struct driver_verdict 
     struct driver_progress_state progress = {.mode = PROGRESS_NONE};
     enum status st = driver_job_open(o->against, o, comm_size(comm), &v->job, err);
     if (st == ST_OK)
+        v->job.packed = is_packed(v->r);
+    if (st == ST_OK)
         st = find_block(v, err);
     if (st == ST_OK)
         st = check_shape(v, err);
+    if (st == ST_OK && !v->imported)
+        st = driver_recipe_check_spec(v->r, &v->job, v->b, err);
     TRY(comm_agree(comm, st, err));
     TRY(driver_job_kernels_all(comm, o, &v->job, err));
     st = driver_block_prepare(&v->job, v->b, err);
@@ -275,6 +311,7 @@ static enum status verify_against(struct verification *v, struct driver_verdict 
     if (st == ST_OK)
         st = driver_totals_make(v->b, &v->totals, err);
     TRY(comm_agree(comm, st, err));
+    TRY(driver_block_agree_all(comm, &v->job, v->b, err));
     compare_environment(v);
     uint64_t size = (uint64_t)comm_size(comm), rank = (uint64_t)comm_rank(comm), done = 0;
     if (rank == 0)
@@ -289,7 +326,7 @@ static enum status verify_against(struct verification *v, struct driver_verdict 
     }
     driver_progress_end(&progress);
     TRY(comm_agree(comm, st, err));
-    TRY(merge_statistics(v, err));
+    TRY(merge_all(v, err));
     if (rank == 0)
         st = judge(v, verdict, err);
     struct err own = *err;
@@ -310,9 +347,8 @@ static void print_verification(const struct verification *v, bool historical, en
                               : v->other_environment ? "different"
                                                      : "same";
     if (o->json) {
-        struct format_writer w = {.pretty = true};
-        format_write_object(&w, NULL);
-        format_write_u64(&w, "schema_version", DRIVER_JSON_SCHEMA);
+        struct format_writer w;
+        verb_json_start(v->ctx, &w);
         format_write_string(&w, "recipe", o->args[0]);
         format_write_bool(&w, "verified", st == ST_OK);
         format_write_bool(&w, "historical", historical);
@@ -326,10 +362,7 @@ static void print_verification(const struct verification *v, bool historical, en
             format_write_u64(&w, "rows_differing_in_bytes", v->differing);
             format_write_u64(&w, "layout_checks", v->checks);
         }
-        format_write_end_object(&w);
-        format_write_finish(&w);
-        bytes_append(out, w.out.data, w.out.size);
-        bytes_free(&w.out);
+        verb_json_end(v->ctx, &w);
         return;
     }
     if (st != ST_OK)

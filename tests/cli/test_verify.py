@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """verify and compiling again: corrupt, historical, other weights, other environments, what is reused."""
+import hashlib
 import json
 import os
+import re
 import shutil
 
 import cli
@@ -38,7 +40,7 @@ def copy(name):
 
 # ---- verify ----------------------------------------------------------------------------------
 r = cli.run("verify", out, "--json").json()
-check(r["schema_version"] == 1 and r["verified"] and r["payload"] == "every byte", f"verify: {r}")
+check(r["schema_version"] == 1 and r["verb"] == "verify" and r["verified"] and r["payload"] == "every byte", f"verify: {r}")
 for ranks in (0, 3):
     r = cli.run("verify", out, "--against", spec, "--json", ranks=ranks).json()
     check(r["environment"] == "same" and r["tokens"] == V and r["rows_differing_in_bytes"] == 0, f"against: {r}")
@@ -95,6 +97,61 @@ for name, change, what in (("short", {"vocab": 100}, "tokens"), ("profiles", {"r
                            ("arithmetic", {"arithmetic": "correctly_rounded"}, "arithmetic")):
     changed = cli.folder(name, tensors, cli.spec(cli.lookup_block(layers), **{**more, **change}))
     cli.run("verify", out, "--against", changed, code=1, stderr=what)
+
+# What a recipe says of itself: sealed anew after a change, it is no longer what the spec says.
+def reseal(recipe):
+    """The seal over the content as it is now (FORMAT.md): SHA-256 of the bytes with "seal" empty."""
+    file = os.path.join(recipe, "recipe.json")
+    text = open(file, "rb").read()
+    empty = re.sub(rb'("seal": ?)"[0-9a-f]{64}"', rb'\1""', text)
+    sealed = re.sub(rb'("seal": ?)""', rb'\1"' + hashlib.sha256(empty).hexdigest().encode() + b'"', empty)
+    with open(file, "wb") as f:
+        f.write(sealed)
+
+
+def lie(name, source, *edits, what, against=spec, ranks=0):
+    recipe = cli.path("lie-" + name)
+    shutil.copytree(source, recipe)
+    file = os.path.join(recipe, "recipe.json")
+    text = open(file).read()
+    for pattern, new in edits:
+        text, n = re.subn(pattern, new, text, count=1)
+        check(n == 1, f"{name}: no {pattern} in {text}")
+    with open(file, "w") as f:
+        f.write(text)
+    reseal(recipe)
+    cli.run("verify", recipe)
+    cli.run("verify", recipe, "--against", against, "--progress", "none", code=1, stderr=what, ranks=ranks)
+
+
+ZEROS = "0" * 64
+lie("absolute", out, (r'("absolute": ?)"1e-05"', r'\1"5"'), what="thresholds.absolute: recipe 5, spec 1e-05")
+lie("relative", out, (r'("relative": ?)"1e-05"', r'\1"1"'), what="thresholds.relative: recipe 1, spec 1e-05")
+lie("more", out, (r'(\n *)("relative": "1e-05")', r'\1\2,\1"decision.output": "top_k 1"'),
+    what="thresholds.decision.output: recipe top_k 1, spec none")
+lie("policy", out, ("may_grow", "must_shrink"), what="storage policy: recipe must_shrink, spec may_grow")
+lie("profile", out, (r'("max_rows": ?)1\b', r"\g<1>2"), what="row_count_profiles")
+for n in (0, 3):
+    lie(f"inputs{n}", out, (r'("inputs": ?)"[0-9a-f]{64}"', rf'\1"{ZEROS}"'), what="provenance.inputs: recipe 0000", ranks=n)
+lie("provenance", out, (r'(\n *)("inputs")', r'\1"spec.source": "the best",\1\2'), what="fields of provenance")
+lie("tokens", out, (r'("tokens": ?)200', r"\g<1>201"), what="validation.tokens: recipe 201, here 200")
+lie("status", out, ("accepted_on_full_domain_validation", "accepted"), what="validation.status")
+stated = cli.read_json(out, "recipe.json")["validation"]["outputs"][0]
+lie("bitwise", out, (r'("bitwise": ?)(true|false)', r"\1" + ("false" if stated["bitwise"] else "true")),
+    what=r"validation.outputs\[0\].bitwise: recipe")
+lie("max_abs", out, (r'("max_abs": ?)[^,]+', r"\g<1>0.25"), what=r"validation.outputs\[0\].max_abs: recipe 0.25, here")
+for name, change, what in (("tolerance", {"tolerance": {"absolute": 0.0002, "relative": 1e-5}}, "thresholds.absolute: recipe 1e-05, spec 0.0002"),
+                           ("policy", {"storage": "must_shrink"}, "storage policy"),
+                           ("validation_rows", {"validation_rows": 9}, "provenance.inputs"),
+                           ("bulk_rows", {"bulk_rows": 8}, "provenance.inputs")):
+    cli.run("verify", out, "--against", cli.folder("says-" + name, tensors, cli.spec(cli.lookup_block(layers), **{**more, **change})),
+            code=1, stderr=what)
+exact = cli.folder("exact", tensors, cli.spec(cli.lookup_block(layers), arithmetic="correctly_rounded", **more))
+cli.compile(exact, cli.path("exact.recipe"), "--packed")
+cli.run("verify", cli.path("exact.recipe"), "--against", exact, ranks=2)
+cli.run("verify", cli.path("exact.recipe"), "--against", exact, "--blas-core", "Prescott")
+lie("exact", cli.path("exact.recipe"), (r'("inputs": ?)"[0-9a-f]{64}"', rf'\1"{ZEROS}"'), what="provenance.inputs",
+    against=exact)
 
 # Another numeric environment is told apart from corruption; tolerance decides.
 r = cli.run("verify", out, "--against", spec, "--blas-core", "Prescott", "--json")
