@@ -157,6 +157,7 @@ enum status driver_verb_probe(struct driver_context *ctx, struct err *err)
         st = driver_job_kernels_all(ctx->comm, ctx->opts, &job, err);
     format_write_object(&w, NULL);
     format_write_u64(&w, "schema_version", DRIVER_JSON_SCHEMA);
+    format_write_string(&w, "verb", "probe");
     if (st == ST_OK) {
         const struct kernels_env *env = kernels_environment(job.kernels);
         format_write_string(&w, "blas_core", env->blas_core);

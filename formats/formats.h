@@ -65,6 +65,7 @@ struct format_row_profile {
 
 struct format_alias {
     char *name, *target; /* owned */
+    bool used;           /* a tensor of the spec goes by this name */
 };
 
 enum format_storage_policy { STORAGE_MUST_SHRINK, STORAGE_MAY_GROW };

@@ -90,7 +90,7 @@ static enum status duplicate_fault(const char *what, const struct json_place *pl
     bytes_put_u8(&path, 0);
     bool named = !path.failed && path.size > 1;
     enum status st = err_set(err, ST_FORMAT, "%s: duplicate key \"%s\"%s%.300s", what,
-                             format_printable(key, shown), named ? " in " : "",
+                             format_printable(key, shown), named ? " in " : " at the top level",
                              named ? (const char *)path.data : "");
     bytes_free(&path);
     return st;

@@ -4,6 +4,7 @@
  * different files, so every document passes this scanner first. */
 #include "formats/formats_internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct scan {
@@ -121,20 +122,30 @@ static enum status scan_unicode_escape(struct scan *s)
     return ST_OK;
 }
 
+/* The byte that begins what is no character: those behind it may be good ones. */
+static enum status utf8_fault(struct scan *s, size_t start)
+{
+    char expected[48];
+    (void)snprintf(expected, sizeof expected, "UTF-8 at byte offset %zu", start);
+    s->at = start;
+    return scan_fault(s, expected);
+}
+
 /* One multi-byte UTF-8 character: no overlong forms, no surrogates, nothing above U+10FFFF. */
 static enum status scan_utf8(struct scan *s)
 {
-    uint8_t lead = s->text[s->at];
+    size_t start = s->at;
+    uint8_t lead = s->text[start];
     size_t n = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
     uint8_t least = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
     uint8_t most = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
     if (lead < 0xc2 || lead > 0xf4)
-        return scan_fault(s, "UTF-8");
+        return utf8_fault(s, start);
     s->at++;
     for (size_t i = 0; i < n; i++, s->at++) {
         int c = scan_peek(s);
         if (c < least || c > most)
-            return scan_fault(s, "UTF-8");
+            return utf8_fault(s, start);
         least = 0x80;
         most = 0xbf;
     }

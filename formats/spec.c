@@ -212,6 +212,30 @@ static enum status read_blocks(const struct spec_reader *r, const cJSON *documen
     return ST_OK;
 }
 
+/* A name that nothing reads is a typing error that would stay hidden, its target unchecked. */
+static enum status check_aliases_used(const struct spec_reader *r)
+{
+    const struct spec_path at = {&root, "aliases", 0};
+    for (size_t i = 0; i < r->spec->n_aliases; i++) {
+        const struct format_alias *alias = &r->spec->aliases[i];
+        const struct spec_path here = {&at, alias->name, 0};
+        char shown[FORMAT_PRINTABLE_SIZE];
+        if (!alias->used)
+            return spec_fail(r, ST_SPEC, &here,
+                             "stands for %s, but no weight of the spec has this name",
+                             format_printable(alias->target, shown));
+    }
+    return ST_OK;
+}
+
+static bool has_lookup(const struct graph_model *m)
+{
+    for (size_t i = 0; i < m->graph.n_nodes; i++)
+        if (m->graph.nodes[i].op == OP_LOOKUP)
+            return true;
+    return false;
+}
+
 /* Exactly one of block, blocks, graph.  graph and examples move from the document to the spec. */
 static enum status read_content(const struct spec_reader *r, cJSON *json, struct format_spec *spec)
 {
@@ -229,11 +253,16 @@ static enum status read_content(const struct spec_reader *r, cJSON *json, struct
         !cJSON_IsObject(examples))
         return spec_expected(r, &examples_at, examples, "a path, a list or an object");
     spec->examples = cJSON_DetachItemFromObjectCaseSensitive(json, "examples");
-    if (spec_get(json, "graph") == NULL)
-        return read_blocks(r, json, spec);
+    if (spec_get(json, "graph") == NULL) {
+        TRY(read_blocks(r, json, spec));
+        return check_aliases_used(r);
+    }
     spec->graph = cJSON_DetachItemFromObjectCaseSensitive(json, "graph");
     struct graph_model *model = NULL; /* checked here, built again by who needs it */
     enum status st = format_spec_graph(spec, &model, r->err);
+    /* A rewritten model keeps the aliases of nodes that its tables took the place of. */
+    if (st == ST_OK && !has_lookup(model))
+        st = check_aliases_used(r);
     graph_model_free(&model);
     return st;
 }

@@ -2,6 +2,7 @@
 #include "formats/spec_internal.h"
 #include "formats/formats_internal.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +23,24 @@ static const struct {
     {"normalize", "write l2_normalize"},
 };
 
+/* Nearest op that a place of a spec may hold. */
+static const char *nearest_op(const char *name, bool in_block)
+{
+    const char *best = graph_op_nearest(name);
+    unsigned best_distance = UINT_MAX;
+    for (int op = 0; in_block && op < OP_COUNT; op++) {
+        const char *its = graph_op((enum graph_op)op)->name;
+        unsigned distance = str_distance(name, its);
+        if (graph_op_is_layer((enum graph_op)op) && distance < best_distance) {
+            best = its;
+            best_distance = distance;
+        }
+    }
+    return best;
+}
+
 static enum status unknown_op(const struct spec_reader *r, const struct spec_path *at,
-                              const char *name)
+                              const char *name, bool in_block)
 {
     char shown[FORMAT_PRINTABLE_SIZE];
     format_printable(name, shown);
@@ -34,7 +51,7 @@ static enum status unknown_op(const struct spec_reader *r, const struct spec_pat
         if (strcmp(op_hints[i].name, name) == 0)
             return spec_fail(r, ST_SPEC, at, "unknown op \"%s\": %s", shown, op_hints[i].hint);
     return spec_fail(r, ST_SPEC, at, "unknown op \"%s\", nearest is \"%s\"", shown,
-                     graph_op_nearest(name));
+                     nearest_op(name, in_block));
 }
 
 enum status spec_op(const struct spec_reader *r, const struct spec_path *at, const cJSON *json,
@@ -47,7 +64,7 @@ enum status spec_op(const struct spec_reader *r, const struct spec_path *at, con
     TRY(spec_string(r, at, json, "op", in_block ? "a layer" : "a node", &name));
     *op = graph_op_find(name);
     if (*op == OP_COUNT)
-        return unknown_op(r, &here, name);
+        return unknown_op(r, &here, name, in_block);
     if (in_block && !graph_op_is_layer(*op)) {
         const char *reason = graph_op_reason(name);
         if (reason != NULL)

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A JSON number is a double: above, neighbours are the same number. */
+#define SPEC_MAX_INTEGER (((uint64_t)1 << 53) - 1)
+
 static size_t path_put(const struct spec_path *at, char *buf, size_t size)
 {
     if (at == NULL || (at->up == NULL && at->key == NULL))
@@ -137,6 +140,7 @@ enum status spec_u64(const struct spec_reader *r, const struct spec_path *up, co
     char expected[80];
     if (json == NULL)
         return ST_OK;
+    range.max = min_u64(range.max, SPEC_MAX_INTEGER);
     if (!format_json_u64(json, &value) || value < range.min || value > range.max) {
         snprintf(expected, sizeof expected, "a whole number from %llu to %llu",
                  (unsigned long long)range.min, (unsigned long long)range.max);
@@ -235,7 +239,9 @@ enum status spec_alloc(const struct spec_reader *r, size_t n, size_t size, void 
 const char *spec_backing(const struct format_spec *spec, const char *tensor)
 {
     for (size_t i = 0; i < spec->n_aliases; i++)
-        if (strcmp(spec->aliases[i].name, tensor) == 0)
+        if (strcmp(spec->aliases[i].name, tensor) == 0) {
+            spec->aliases[i].used = true;
             return spec->aliases[i].target;
+        }
     return tensor;
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* realpath */
 /* A copy of a spec with other row-count profiles. */
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -26,6 +27,57 @@ static cJSON *profile_list(const struct format_row_profile *profiles, size_t n)
     return list;
 }
 
+/* ---- paths ------------------------------------------------------------------------------------
+ *
+ * Those of a spec are relative to its folder; in a copy elsewhere they name the old folder in full.
+ */
+
+static char *real_folder_of(const char *path)
+{
+    char *dir = path_dir(path);
+    char *real = dir == NULL ? NULL : realpath(dir, NULL);
+    free(dir);
+    return real;
+}
+
+/* False: memory is short. */
+static bool rebase(cJSON *item, const char *dir)
+{
+    if (!cJSON_IsString(item) || item->valuestring[0] == '/' || item->valuestring[0] == '\0')
+        return true;
+    char *path = path_join(dir, item->valuestring);
+    bool good = path != NULL && cJSON_SetValuestring(item, path) != NULL;
+    free(path);
+    return good;
+}
+
+static bool rebase_all(cJSON *spec, const char *dir)
+{
+    cJSON *examples = cJSON_GetObjectItemCaseSensitive(spec, "examples");
+    bool good = rebase(cJSON_GetObjectItemCaseSensitive(spec, "checkpoint"), dir) &&
+                rebase(cJSON_GetObjectItemCaseSensitive(spec, "ids"), dir) && rebase(examples, dir);
+    cJSON *item = NULL;
+    if (cJSON_IsArray(examples))
+        cJSON_ArrayForEach(item, examples) good = good && rebase(item, dir);
+    cJSON *graph = cJSON_GetObjectItemCaseSensitive(spec, "graph");
+    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(graph, "nodes")) good =
+        good && rebase(cJSON_GetObjectItemCaseSensitive(item, "recipe"), dir);
+    return good;
+}
+
+static enum status rebase_copy(cJSON *spec, const char *spec_path, const char *out_path,
+                               struct err *err)
+{
+    char *from = real_folder_of(spec_path), *to = real_folder_of(out_path);
+    enum status st = ST_OK;
+    /* Where the new folder is not there, writing tells. */
+    if (from != NULL && to != NULL && strcmp(from, to) != 0 && !rebase_all(spec, from))
+        st = err_nomem(err, strlen(from));
+    free(from);
+    free(to);
+    return st;
+}
+
 enum status format_spec_with_profiles(const char *spec_path,
                                       const struct format_row_profile *profiles, size_t n,
                                       const char *out_path, struct err *err)
@@ -40,6 +92,8 @@ enum status format_spec_with_profiles(const char *spec_path,
         cJSON_Delete(list);
         st = err_nomem(err, n);
     }
+    if (st == ST_OK)
+        st = rebase_copy(spec, spec_path, out_path, err);
     if (st == ST_OK) {
         text = cJSON_Print(spec);
         st = text == NULL ? err_nomem(err, n) : file_publish(out_path, text, strlen(text), err);

@@ -33,6 +33,16 @@ if cli.FAULTS:
     cli.run("probe", spec, "--max-rows", 20, "--emit-profiles", emitted, "--force", env=synthetic)
     out = cli.path("emitted")
     cli.compile(emitted, out, env=synthetic)
+    # A copy in another folder finds the files of the spec.
+    cli.folder("elsewhere")
+    moved = cli.path("elsewhere", "profiles.json")
+    cli.write_json(cli.path("model", "ids.json"), dict(cli.read_json(spec), ids="ids.txt"))
+    with open(cli.path("model", "ids.txt"), "w") as f:
+        f.write("0-99\n")
+    r = cli.run("probe", cli.path("model", "ids.json"), "--max-rows", 20, "--emit-profiles", moved, "--json",
+                env=synthetic)
+    check(r.json()["verb"] == "probe", f"verb: {r.out}")
+    cli.compile(moved, cli.path("elsewhere", "out"), env=synthetic)
     report = cli.report_of(out)
     check(len(report["tables"]) == 3 and all(s["bitwise"] for s in report["statistics"]), "the profiles reproduce all")
     text = cli.run("probe", spec, "--max-rows", 40, env=synthetic).out

@@ -25,12 +25,15 @@ static void test_defaults(void)
 
 static void test_settings(void)
 {
-    struct format_spec *s = spec_accepted(WITH(
+    struct format_spec *s = spec_accepted(
+        SPEC_HEAD
         "'row_count_profiles': [{'max_rows': 1, 'evaluation_rows': 1}, {'max_rows': 15, "
         "'evaluation_rows': 2, 'comment': 'pairs'}], 'bulk_rows': 64, 'validation_rows': 7, "
         "'tolerance': {'absolute': 0, 'relative': 1e-3, 'comment': ''}, 'arithmetic': "
         "'correctly_rounded', 'storage': 'may_grow', 'vocab': 4, 'ids': 'ids.txt', "
-        "'comment': 'free', 'aliases': {'head': 'e', 'tail': {'alias': 'e'}}, 'examples': []"));
+        "'comment': 'free', 'aliases': {'head': 'e', 'tail': {'alias': 'e'}}, 'examples': [], "
+        "'block': {'kind': 'lookup', 'embedding': {'weight': 'head'}, 'layers': [{'op': 'linear', "
+        "'weight': 'tail'}]}}");
     if (s == NULL)
         return;
     CU_ASSERT_EQUAL(s->n_profiles, 2);
@@ -195,6 +198,8 @@ static void test_profiles(void)
 static void test_aliases(void)
 {
     spec_refused(WITH("'aliases': []"), ST_SPEC, "aliases: expected an object {name: name}");
+    spec_refused(WITH("'aliases': {'a': 'e'}"), ST_SPEC,
+                 "aliases.a: stands for e, but no weight of the spec has this name");
     spec_refused(WITH("'aliases': {'a': 3}"), ST_SPEC, "aliases.a: expected the name of a tensor");
     spec_refused(WITH("'aliases': {'a': {}}"), ST_SPEC, "aliases.a.alias: missing");
     spec_refused(WITH("'aliases': {'a': {'alias': 'b', 'x': 1}}"), ST_SPEC,
