@@ -54,6 +54,25 @@ static const char *core_lacks(const char *core)
     return NULL;
 }
 
+/* Names that OPENBLAS_CORETYPE may have; OpenBLAS is built with some of them. */
+static const char CORES[] = "Prescott, Core2, Penryn, Dunnington, Nehalem, Athlon, Opteron, "
+                            "Opteron_SSE3, Barcelona, Bobcat, Atom, Nano, Sandybridge, Bulldozer, "
+                            "Piledriver, Steamroller, Excavator, Haswell, Zen, SkylakeX, "
+                            "Cooperlake, SapphireRapids";
+
+static bool core_is_known(const char *core)
+{
+    size_t size = strlen(core);
+    for (const char *c = CORES; *c != '\0';) {
+        size_t n = strcspn(c, ",");
+        if (n == size && strncasecmp(c, core, n) == 0)
+            return true;
+        c += n;
+        c += strspn(c, ", ");
+    }
+    return false;
+}
+
 static enum status check_core_runs(const char *core, struct err *err)
 {
     const char *missing = core_lacks(core);
@@ -100,6 +119,20 @@ static void read_version(const char *config, char version[KERNELS_TEXT_SIZE])
     (void)snprintf(version, KERNELS_TEXT_SIZE, "%.*s", (int)strcspn(at, " "), at);
 }
 
+static enum status core_fault(const char *asked, bool was_loaded, const struct kernels *k,
+                              struct err *err)
+{
+    if (was_loaded)
+        return err_set(err, ST_ENVIRONMENT,
+                       "%s: BLAS core: expected %s, found %s (the library was already loaded in "
+                       "this process)",
+                       LIBRARY, asked, k->env.blas_core);
+    bool known = core_is_known(asked);
+    return err_set(err, ST_ENVIRONMENT, "%s BLAS core \"%s\": OpenBLAS %s loaded %s instead; %s%s",
+                   known ? "unavailable" : "unknown", asked, k->env.blas_version, k->env.blas_core,
+                   known ? "it was built without that core" : "known: ", known ? "" : CORES);
+}
+
 static enum status read_library(const struct kernels_opts *opts, bool was_loaded, struct kernels *k,
                                 struct err *err)
 {
@@ -118,9 +151,7 @@ static enum status read_library(const struct kernels_opts *opts, bool was_loaded
     (void)snprintf(k->env.blas_core, sizeof k->env.blas_core, "%s", get_core());
     read_version(get_config(), k->env.blas_version);
     if (opts->blas_core != NULL && strcasecmp(k->env.blas_core, opts->blas_core) != 0)
-        return err_set(err, ST_ENVIRONMENT, "%s: BLAS core: expected %s, found %s%s", LIBRARY,
-                       opts->blas_core, k->env.blas_core,
-                       was_loaded ? " (the library was already loaded in this process)" : "");
+        return core_fault(opts->blas_core, was_loaded, k, err);
     int threads = 0;
     if (!size_to_int(opts->blas_threads, &threads))
         return err_set(err, ST_USAGE, "BLAS threads: %u is too large", opts->blas_threads);

@@ -124,7 +124,10 @@ static int child_unknown_core(void)
     struct err err = {0};
     if (try_open("NoSuchCore", 1, NULL, &k, &err) != ST_ENVIRONMENT)
         return 1;
-    return strstr(err.message, "expected NoSuchCore, found ") != NULL ? 0 : 2;
+    return strstr(err.message, "unknown BLAS core \"NoSuchCore\": OpenBLAS ") != NULL &&
+                   strstr(err.message, "instead; known: Prescott, ") != NULL
+               ? 0
+               : 2;
 }
 
 /* Running a core that the CPU lacks would be an illegal instruction. */
