@@ -208,6 +208,44 @@ static enum status checkpoint_unchanged_all(const struct block_run *r, struct er
     return st;
 }
 
+/* What the array tasks left out, all of it, before anything is read. */
+static enum status check_all_stored(const struct block_run *r, struct err *err)
+{
+    uint64_t n_units = r->b->grid.n_units, missing = 0, first = 0;
+    struct bytes ranges = {0};
+    enum { RANGES_SHOWN = 20 };
+    unsigned n_ranges = 0;
+    bool before = false; /* was the unit before missing? */
+    for (uint64_t u = 0; u <= n_units; u++) {
+        char *path = u < n_units ? shard_store_unit_path(r->store, u) : NULL;
+        bool lacks = u < n_units && path != NULL && !file_exists(path);
+        if (u < n_units && path == NULL) {
+            bytes_free(&ranges);
+            return err_nomem(err, 1);
+        }
+        free(path);
+        missing += lacks;
+        if (lacks && !before)
+            first = u;
+        if (!lacks && before && ++n_ranges <= RANGES_SHOWN) {
+            bytes_printf(&ranges, "%s%llu", n_ranges == 1 ? "" : ", ", (unsigned long long)first);
+            if (first + 1 < u)
+                bytes_printf(&ranges, "-%llu", (unsigned long long)(u - 1));
+        }
+        before = lacks;
+    }
+    enum status st = ST_OK;
+    bytes_put_u8(&ranges, '\0');
+    if (missing > 0)
+        st = err_set(err, ST_DIFFERS,
+                     "block %s: %llu of %llu units are not stored yet: %s%s; run their array tasks",
+                     r->b->graph->name, (unsigned long long)missing, (unsigned long long)n_units,
+                     ranges.failed ? "" : (const char *)ranges.data,
+                     n_ranges > RANGES_SHOWN ? ", ..." : "");
+    bytes_free(&ranges);
+    return st;
+}
+
 static enum status run_block(struct block_run *r, struct err *err)
 {
     struct comm *comm = r->ctx->comm;
@@ -220,6 +258,8 @@ static enum status run_block(struct block_run *r, struct err *err)
     TRY(driver_block_agree_all(comm, r->job, r->b, err));
     if (root)
         st = driver_totals_make(r->b, &r->totals, err);
+    if (root && st == ST_OK && o->reduce)
+        st = check_all_stored(r, err);
     r->totals.run_file = root ? &r->run_file : NULL;
     TRY(comm_agree(comm, st, err));
     st = driver_schedule_all(comm, r->b, r->store, o, &r->totals, err);
@@ -272,6 +312,21 @@ static bool measure_recipe(const char *out, struct driver_storage *bytes)
 
 /* ---- results --------------------------------------------------------------------------------- */
 
+/* A recipe that this run did not write, although it ended without one of its own. */
+static bool keeps_recipe(const char *out)
+{
+    char *path = path_join(out, LOOKUP_RECIPE_FILE);
+    bool there = path != NULL && file_exists(path);
+    free(path);
+    return there;
+}
+
+static void kept_text(const struct block_run *r, enum status st, struct bytes *out)
+{
+    if (st != ST_OK && keeps_recipe(r->out))
+        bytes_printf(out, "  %s still holds the recipe of an earlier run\n", r->out);
+}
+
 static void result_text(struct block_run *r, enum status st, const struct err *err)
 {
     struct bytes *out = &r->ctx->result;
@@ -286,10 +341,12 @@ static void result_text(struct block_run *r, enum status st, const struct err *e
     bytes_printf(out, "%s: %s\n", name, driver_status_word(st));
     if (st != ST_OK && r->verdict.st == ST_OK) {
         bytes_printf(out, "  %s\n", err->message);
+        kept_text(r, st, out);
         return;
     }
     if (r->verdict.reason[0] != '\0')
         bytes_printf(out, "  %s\n", r->verdict.reason);
+    kept_text(r, st, out);
     bytes_printf(out, "  tokens %llu, units %llu (%llu reused), tables %zu distinct of %zu\n",
                  (unsigned long long)r->b->n_rows, (unsigned long long)r->totals.n_units,
                  (unsigned long long)r->totals.units_reused, r->layout.n_tables,
@@ -336,6 +393,8 @@ static void result_json(const struct block_run *r, enum status st, const struct 
     if (st == ST_OK && r->ctx->opts->task_count == 0 && measure_recipe(r->out, &bytes))
         driver_storage_json(&bytes, w);
     format_write_bool(w, "unchanged", r->unchanged);
+    if (st != ST_OK)
+        format_write_bool(w, "previous_recipe_kept", keeps_recipe(r->out));
     format_write_string(w, "recipe", r->out);
     format_write_string(w, "work", r->work);
     format_write_double(w, "schedule_seconds", r->totals.schedule_s);
@@ -448,7 +507,8 @@ static enum status one_block(struct driver_context *ctx, struct driver_job *job,
     if (comm_rank(ctx->comm) == 0 && (st == ST_OK || is_outcome(st))) {
         if (!ctx->opts->json)
             result_text(&r, st, err);
-        log_info("%s: %llu tokens in %.2f s", name, (unsigned long long)r.b->n_rows, r.seconds);
+        if (st != ST_NONFINITE && st != ST_POSITIONS) /* refused: not all were evaluated */
+            log_info("%s: %llu tokens in %.2f s", name, (unsigned long long)r.b->n_rows, r.seconds);
     }
     driver_layout_free(&r.layout);
     driver_totals_free(&r.totals);
@@ -484,6 +544,7 @@ static void deliver_blocks(struct driver_context *ctx, const struct driver_job *
     struct format_writer w = {.pretty = true};
     format_write_object(&w, NULL);
     format_write_u64(&w, "schema_version", DRIVER_JSON_SCHEMA);
+    format_write_string(&w, "verb", "compile");
     format_write_raw(&w, "blocks", text);
     if (model != NULL)
         format_write_raw(&w, "model", model);
@@ -573,6 +634,8 @@ enum status driver_verb_compile(struct driver_context *ctx, struct err *err)
             st = driver_enclosing_check(ctx, &job, err);
     } else if (root && st == ST_STRUCTURE && p.work != NULL) {
         report_structure(&p, err);
+        if (keeps_recipe(p.out))
+            log_warn("%s still holds the recipe of an earlier run", p.out);
     }
     if (st == ST_OK)
         st = lock_all(ctx, p.work, &lock, err);

@@ -11,7 +11,7 @@
 
 enum { MMAP_THRESHOLD_BYTES = 1 << 20 };
 
-/* Set by the handler of SIGTERM, SIGUSR1 and SIGINT; read between kernel calls. */
+/* Set by the handler of SIGTERM, SIGUSR1, SIGINT and SIGHUP; read between kernel calls. */
 static volatile sig_atomic_t stop_requested;
 
 static void on_stop_signal(int number)
@@ -27,6 +27,7 @@ void driver_signals_setup(void)
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
     sigaction(SIGINT, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
 }
 
 bool driver_stop_requested(void)
@@ -110,10 +111,37 @@ static int fail_early(const struct err *err)
     return status_exit_code(err->st);
 }
 
+/* What was printed without MPI is lost too when the output is full. */
+static int end_print(void)
+{
+    struct err err = {0};
+    if ((fflush(stdout) == 0 && ferror(stdout) == 0) || errno == EPIPE)
+        return 0;
+    err_set(&err, ST_IO, "standard output: %s", strerror(errno));
+    return fail_early(&err);
+}
+
 static int print_version(void)
 {
     printf("tokentab %s (%s)\n", DRIVER_VERSION, comm_library());
-    return 0;
+    return end_print();
+}
+
+/* A verb without MPI would run once a process and write its files over each other.  SLURM_NTASKS
+ * proves nothing: batch scripts have it (comm/comm_launcher.c). */
+static enum status check_alone(const struct driver_verb *verb, struct err *err)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
+    if (verb->uses_ranks || verb->run == driver_verb_doctor) /* which looks at the launcher */
+        return ST_OK;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+        uint64_t size = 0;
+        if (value != NULL && str_to_u64(value, &size) && size > 1)
+            return err_set(err, ST_USAGE, "%s runs alone: start it without mpirun (%s is %s)",
+                           verb->name, names[i], value);
+    }
+    return ST_OK;
 }
 
 int driver_main(int argc, char **argv)
@@ -131,7 +159,7 @@ int driver_main(int argc, char **argv)
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
         driver_help_print(argc > 2 ? driver_verb_find(argv[2]) : NULL);
-        return 0;
+        return end_print();
     }
     if (strcmp(argv[1], "--version") == 0)
         return print_version();
@@ -148,8 +176,10 @@ int driver_main(int argc, char **argv)
         return fail_early(&err);
     if (opts.help) {
         driver_help_print(verb);
-        return 0;
+        return end_print();
     }
+    if (check_alone(verb, &err) != ST_OK)
+        return fail_early(&err);
     struct driver_context ctx = {.opts = &opts, .verb = verb};
     enum status st = verb->uses_ranks ? comm_open(&argc, &argv, &ctx.comm, &err)
                                       : comm_open_self(&ctx.comm, &err);

@@ -164,6 +164,9 @@ struct driver_job {
 NODISCARD enum status driver_job_open(const char *spec_path, const struct driver_opts *opts,
                                       int n_ranks, struct driver_job *job, struct err *err);
 void driver_job_close(struct driver_job *job);
+/** Would a folder of this name lie where a file of a run, a recipe or a rewritten model lies?  Pure.
+ */
+bool driver_name_is_file(const char *name);
 /** Agree on CPU flags, load the BLAS core, compare environments (ST_ENVIRONMENT names both values
  * and hosts; in correctly rounded jobs a difference is allowed).  Collective. */
 NODISCARD enum status driver_job_kernels_all(struct comm *comm, const struct driver_opts *opts,
@@ -304,7 +307,7 @@ struct driver_verdict {
     bool shrinks;
     enum status st;          /* ST_OK, ST_TOLERANCE, ST_DECISION, ST_STORAGE, ST_NONFINITE */
     const char *status_text; /* DESIGN.md statuses */
-    char reason[256];
+    char reason[512];
 };
 void driver_verdict_make(const struct driver_job *job, const struct driver_block *b,
                          const struct driver_totals *t, const struct driver_layout *l,

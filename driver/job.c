@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "driver/driver_internal.h"
 #include "driver/enclosing.h"
+#include "driver/recipe_files.h"
 
 /* The weight that node 1, the embedding, reads. */
 static const struct graph_weight *embedding_weight(const struct graph_block *b)
@@ -44,6 +46,43 @@ static enum status block_open(const struct driver_job *job, struct graph_block *
     return shard_grid_make(b->n_rows, spec->bulk_rows, opts->shard_units, parts, &b->grid, err);
 }
 
+bool driver_name_is_file(const char *name)
+{
+    static const char *const taken[] = {"lock",
+                                        "run.json",
+                                        ENCLOSING_REPORT_FILE,
+                                        ENCLOSING_MODEL_FILE,
+                                        LOOKUP_RECIPE_FILE,
+                                        "weights.staged",
+                                        "tables.staged",
+                                        "tables.h5",
+                                        "journal"};
+    static const char *const starts[] = {PAYLOAD_START, WEIGHTS_START, "journal-"};
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+        if (strncmp(name, starts[i], strlen(starts[i])) == 0)
+            return true;
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+        size_t size = strlen(taken[i]);
+        if (strncmp(name, taken[i], size) == 0 &&
+            (name[size] == '\0' || strcmp(name + size, ".tmp") == 0 ||
+             strcmp(name + size, ".staged") == 0))
+            return true;
+    }
+    return false;
+}
+
+/* Blocks are folders in WORK, and several of them in OUT too. */
+static enum status check_name(const struct format_spec *spec, const struct graph_block *b,
+                              struct err *err)
+{
+    if (!driver_name_is_file(b->name))
+        return ST_OK;
+    return err_set(err, ST_SPEC,
+                   "%s: %s.name: block %s would be a folder where a file of that name lies; call "
+                   "it otherwise",
+                   spec->path, b->where, b->name);
+}
+
 enum status driver_job_open(const char *spec_path, const struct driver_opts *opts, int n_ranks,
                             struct driver_job *job, struct err *err)
 {
@@ -59,6 +98,8 @@ enum status driver_job_open(const char *spec_path, const struct driver_opts *opt
         log_warn("%s", format_checkpoint_warning(job->checkpoint, i));
     if (job->spec->graph != NULL)
         TRY(driver_enclosing_open(job, err));
+    for (size_t i = 0; i < job->spec->n_blocks; i++)
+        TRY(check_name(job->spec, &job->spec->blocks[i], err));
     TRY(format_spec_resolve(job->spec, format_checkpoint_tensor_info, job->checkpoint, err));
     void *memory = NULL;
     TRY(mem_calloc(job->spec->n_blocks, sizeof *job->blocks, &memory, err));
@@ -166,19 +207,29 @@ static enum status agree_environment(struct comm *comm, const struct kernels *ke
     return comm_agree(comm, st, err);
 }
 
+/* OpenBLAS takes a core of its choice when it does not know the name, and says nothing. */
+static void warn_of_other_core(const char *asked, const struct kernels_env *env)
+{
+    if (asked[0] != '\0' && strcasecmp(asked, env->blas_core) != 0)
+        log_warn("OPENBLAS_CORETYPE is \"%s\", but %s %s loaded %s instead", asked, env->blas,
+                 env->blas_version, env->blas_core);
+}
+
 enum status driver_job_kernels_all(struct comm *comm, const struct driver_opts *opts,
                                    struct driver_job *job, struct err *err)
 {
     unsigned common = (unsigned)comm_and_u64_all(comm, kernels_cpu_flags());
     /* A core the user pinned, by option or in the environment, is kept; else the flags decide. */
-    const char *core = opts->blas_core;
-    if (core == NULL && getenv("OPENBLAS_CORETYPE") == NULL)
+    const char *core = opts->blas_core, *variable = getenv("OPENBLAS_CORETYPE");
+    if (core == NULL && variable == NULL)
         core = kernels_core_for(common);
     struct kernels_opts kopts = {.blas_core = core,
                                  .blas_threads = (unsigned)opts->blas_threads,
                                  .backend = fault_value("TOKENTAB_TEST_BACKEND")};
     enum status st = kernels_open(&kopts, &job->kernels, err);
     TRY(comm_agree(comm, st, err));
+    if (core == NULL && variable != NULL && kopts.backend == NULL)
+        warn_of_other_core(variable, kernels_environment(job->kernels));
     return agree_environment(comm, job->kernels, !job->spec->correctly_rounded, err);
 }
 

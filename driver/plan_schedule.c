@@ -40,6 +40,16 @@ static enum status time_rows(struct driver_block *b, const void *embedding, uint
     return st;
 }
 
+/* Roughly, and at least, what a token takes in all routes and their validation. */
+static double row_seconds(const struct driver_block *b)
+{
+    const double flop_per_s = 1e10;
+    double rows = 2;
+    for (size_t i = 0; i + 1 < b->n_routes; i++)
+        rows += (double)b->profiles[i].evaluation_rows + (double)b->profiles[i].max_rows;
+    return rows * graph_block_flops(b->graph) / flop_per_s;
+}
+
 /* More rows until the measurement is long enough to be believed; the first, cold one never counts
  * alone. */
 static enum status measure_unit(struct driver_block *b, uint64_t unit_rows, struct plan_times *out,
@@ -48,13 +58,15 @@ static enum status measure_unit(struct driver_block *b, uint64_t unit_rows, stru
     size_t row_bytes = (size_t)b->rows.tensor->shape[1] * dtype_size(b->rows.tensor->dtype);
     struct tick_count ticks = {0};
     double seconds = 0, total = 0;
-    uint64_t n = min_u64(unit_rows, 16);
+    uint64_t n = min_u64(unit_rows, row_seconds(b) * 16 > MEASURE_S ? 1 : 16);
     void *embedding = NULL;
     enum status st = mem_alloc((size_t)unit_rows, row_bytes, &embedding, err);
     if (st == ST_OK)
         st = shard_rows_read(&b->rows, 0, unit_rows, embedding, err);
     if (st == ST_OK)
         st = time_rows(b, embedding, n, &ticks, &seconds, err);
+    if (seconds > 2 * MEASURE_S)
+        total = seconds; /* long enough to be believed, cold or not */
     while (st == ST_OK && total < MEASURE_S) {
         double a_row = seconds / (double)n;
         uint64_t fitting = (uint64_t)fmin((double)unit_rows, MEASURE_S / (a_row + 1e-12));

@@ -321,7 +321,8 @@ enum status driver_unit_run(struct driver_block *b, struct shard_store *store, u
     if (st == ST_OK)
         st = try_reuse(b, store, unit, opts, &fingerprint, &reused, out, err);
     if (st == ST_OK && !reused && opts->reduce)
-        st = err_set(err, ST_DIFFERS, "unit %llu is not stored yet: run its array task",
+        st = err_set(err, ST_DIFFERS,
+                     "unit %llu is not stored yet as this spec needs it: run its array task again",
                      (unsigned long long)unit);
     if (st == ST_OK && !reused) {
         rows.embedding = embedding;

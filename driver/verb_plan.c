@@ -95,6 +95,14 @@ static void judge_bounds(struct plan_block *p)
     p->verdict = most_shrinks ? "shrinks" : least_shrinks ? "depends_on_sharing" : "grows";
 }
 
+/* Exit code that compile would end with by what is known of storage: 6, or 0 where numeric policy
+ * has no objection. */
+static int expected_exit(const struct driver_job *job, const struct plan_block *p)
+{
+    bool retained = job->spec->storage == STORAGE_MUST_SHRINK && strcmp(p->verdict, "grows") == 0;
+    return status_exit_code(retained ? ST_STORAGE : ST_OK);
+}
+
 /* ---- evaluation of the first chunk ----------------------------------------------------------- */
 
 static enum status read_rows(const struct driver_block *b, uint64_t n, void **out, struct err *err)
@@ -104,10 +112,26 @@ static enum status read_rows(const struct driver_block *b, uint64_t n, void **ou
     return shard_rows_read(&b->rows, 0, n, *out, err);
 }
 
+/* A sample cannot be cut: compile evaluates whole chunks, and a profile every token of them at all
+ * its positions.  What takes long is announced. */
+static void announce_sample(const struct driver_job *job, const struct driver_block *b, uint64_t n)
+{
+    enum { LONG_S = 10 };
+    const double flop_per_s = 1e10; /* one core, roughly */
+    double calls = 1, seconds;
+    for (size_t i = 0; i < job->spec->n_profiles && !job->spec->correctly_rounded; i++)
+        calls += (double)job->spec->profiles[i].evaluation_rows;
+    seconds = (double)n * calls * graph_block_flops(b->graph) / flop_per_s;
+    if (seconds >= LONG_S)
+        log_info("%s: the sample, %llu tokens of %.0f rows in all routes, may take about %.2g s",
+                 b->graph->name, (unsigned long long)n, calls, seconds);
+}
+
 static enum status sample(const struct driver_job *job, struct driver_block *b,
                           struct plan_block *p, struct err *err)
 {
     struct worker_rows rows = {.n_rows = min_u64(job->spec->bulk_rows, b->n_rows)};
+    announce_sample(job, b, rows.n_rows);
     struct worker_unit *u = NULL;
     void *embedding = NULL;
     enum status st = read_rows(b, rows.n_rows, &embedding, err);
@@ -123,6 +147,40 @@ static enum status sample(const struct driver_job *job, struct driver_block *b,
     return st;
 }
 
+/* Upper bounds of what lies in a unit's file, its journal line and tables.h5 beside table rows; the
+ * constants are those of files measured, rounded up. */
+enum {
+    UNIT_FILE_BYTES = 12 << 10,
+    UNIT_TABLE_BYTES = 2 << 10,   /* a dataset, its digest, its part of tables.h5 */
+    BLOCK_FILES_BYTES = 64 << 10, /* tables.h5, run and progress files */
+    NUMBER_TEXT_BYTES = 32,       /* of report.json */
+    DECISION_COLUMNS = 3,
+};
+
+static uint64_t work_overhead(const struct driver_block *b)
+{
+    uint64_t n_tables = b->n_routes * b->graph->n_tables, n_decisions = 0, fingerprint = 0;
+    uint64_t statistics = (worker_n_stats(b->worker) + n_tables + 1) * worker_stat_n_fields();
+    for (size_t i = 0; i < b->graph->n_results; i++)
+        n_decisions += b->graph->results[i].decision_top_k > 0;
+    for (size_t i = 0; i < b->base.n_fields; i++)
+        fingerprint += strlen(b->base.fields[i].name) + strlen(b->base.fields[i].value) + 64;
+    uint64_t columns = n_decisions * DECISION_COLUMNS;
+    uint64_t unit = UNIT_FILE_BYTES + (n_tables + columns) * UNIT_TABLE_BYTES +
+                    statistics * sizeof(double) + fingerprint;
+    return BLOCK_FILES_BYTES + statistics * NUMBER_TEXT_BYTES + b->grid.n_units * unit +
+           b->n_rows * columns * sizeof(double);
+}
+
+/* Header of a payload: a line a table, names and the length included. */
+static uint64_t payload_overhead(const struct driver_block *b)
+{
+    uint64_t bytes = 1 << 10;
+    for (size_t i = 0; i < b->graph->n_tables; i++)
+        bytes += b->n_routes * (256 + strlen(b->graph->tables[i].name));
+    return bytes;
+}
+
 static void estimate_sizes(const struct driver_job *job, const struct driver_block *b,
                            struct plan_block *p)
 {
@@ -136,8 +194,8 @@ static void estimate_sizes(const struct driver_job *job, const struct driver_blo
     uint64_t embedding = b->rows.tensor->shape[1] * dtype_size(b->rows.tensor->dtype);
     /* Stored weights, their compute copies (float and double), one unit's rows and tables. */
     p->rank_bytes = 5 * weights + unit * (embedding + b->n_routes * row) + ((uint64_t)64 << 20);
-    p->work_bytes = b->n_rows * b->n_routes * row;
-    p->payload_bytes = p->most;
+    p->work_bytes = b->n_rows * b->n_routes * row + work_overhead(b);
+    p->payload_bytes = p->most + payload_overhead(b);
     p->logical_before = b->source.logical_bytes;
     p->unique_before = b->source.unique_bytes;
     p->fixed_logical = b->source.bias_bytes + b->source.retained_logical_bytes;
@@ -243,10 +301,13 @@ static void print_text(const struct driver_context *ctx, const struct driver_job
                  (unsigned long long)p->logical_before,
                  (unsigned long long)(p->least + p->fixed_logical),
                  (unsigned long long)(p->most + p->fixed_logical));
+    if (expected_exit(job, p) != 0)
+        bytes_printf(out, "  compile would end with exit %d (retained): storage is must_shrink\n",
+                     expected_exit(job, p));
     bytes_printf(out, "  grid: %llu units of %llu tokens, %u shards\n",
                  (unsigned long long)b->grid.n_units, (unsigned long long)b->grid.unit_rows,
                  (unsigned)b->grid.n_shards);
-    bytes_printf(out, "  memory a rank about %s, work folder %s, payload at most %s\n",
+    bytes_printf(out, "  memory a rank about %s, work folder at most %s, payload at most %s\n",
                  str_bytes(p->rank_bytes, x, sizeof x), str_bytes(p->work_bytes, y, sizeof y),
                  str_bytes(p->payload_bytes, z, sizeof z));
     bytes_printf(
@@ -258,8 +319,9 @@ static void print_text(const struct driver_context *ctx, const struct driver_job
     print_schedule(p, ranks, out);
 }
 
-static void write_json(const struct driver_context *ctx, const struct driver_block *b,
-                       const struct plan_block *p, struct format_writer *w)
+static void write_json(const struct driver_context *ctx, const struct driver_job *job,
+                       const struct driver_block *b, const struct plan_block *p,
+                       struct format_writer *w)
 {
     const struct graph *g = &b->graph->graph;
     format_write_object(w, NULL);
@@ -303,6 +365,7 @@ static void write_json(const struct driver_context *ctx, const struct driver_blo
     format_write_u64(w, "logical_after_most", p->most + p->fixed_logical);
     format_write_string(w, "verdict", p->verdict);
     format_write_end_object(w);
+    format_write_u64(w, "expected_exit", (uint64_t)expected_exit(job, p));
     format_write_u64(w, "units", b->grid.n_units);
     format_write_u64(w, "unit_tokens", b->grid.unit_rows);
     format_write_u64(w, "shards", b->grid.n_shards);
@@ -339,6 +402,7 @@ enum status driver_verb_plan(struct driver_context *ctx, struct err *err)
         st = driver_enclosing_check(ctx, &job, err);
     format_write_object(&w, NULL);
     format_write_u64(&w, "schema_version", DRIVER_JSON_SCHEMA);
+    format_write_string(&w, "verb", "plan");
     format_write_array(&w, "blocks");
     for (size_t i = 0; i < job.n_blocks && st == ST_OK; i++) {
         struct plan_block p = {0};
@@ -353,7 +417,7 @@ enum status driver_verb_plan(struct driver_context *ctx, struct err *err)
         }
         if (st == ST_OK) {
             if (ctx->opts->json)
-                write_json(ctx, b, &p, &w);
+                write_json(ctx, &job, b, &p, &w);
             else
                 print_text(ctx, &job, b, &p, &ctx->result);
         }

@@ -51,7 +51,8 @@ static bool stat_passes(const struct driver_job *job, const struct worker_stat *
 static void judge_numbers(const struct driver_job *job, const struct driver_block *b,
                           const struct driver_totals *t, struct driver_verdict *v)
 {
-    char route[32], x[32], y[32];
+    const double absolute = job->spec->tolerance_absolute, relative = job->spec->tolerance_relative;
+    char route[32], x[32], y[32], x_limit[32], y_limit[32];
     for (size_t c = 0; c < worker_n_classes(b->worker); c++)
         for (size_t o = 0; o < b->graph->n_results; o++)
             for (size_t r = 0; r < b->n_routes; r++) {
@@ -67,12 +68,16 @@ static void judge_numbers(const struct driver_job *job, const struct driver_bloc
                 } else if (v->st == ST_OK && !stat_passes(job, s)) {
                     v->st = ST_TOLERANCE;
                     snprintf(v->reason, sizeof v->reason,
-                             "output %s, route %s, class %s: max_abs %s at token %llu column %llu, "
-                             "relative L2 %s",
+                             "output %s, route %s, class %s: max_abs %s %s %s (absolute) at token "
+                             "%llu column %llu; relative L2 %s %s %s",
                              output, route, name, str_double(s->max_abs, x, sizeof x),
+                             s->max_abs <= absolute ? "<=" : ">",
+                             str_double(absolute, x_limit, sizeof x_limit),
                              (unsigned long long)driver_row_id(job, s->max_abs_token),
                              (unsigned long long)s->max_abs_column,
-                             str_double(s->max_rel, y, sizeof y));
+                             str_double(s->max_rel, y, sizeof y),
+                             s->max_rel <= relative ? "<=" : ">",
+                             str_double(relative, y_limit, sizeof y_limit));
                 }
             }
 }

@@ -76,6 +76,30 @@ check(os.listdir(out) == ["small"], f"wide and small: {os.listdir(out)}")
 overflow = dict(cli.lookup_block([{"op": "scale", "value": 3e38}]), name="over")
 out, r = compiled("policy", tensors, cli.spec([wide, overflow, small], storage="must_shrink"), code=5)
 check([b["exit_code"] for b in r.json()["blocks"]] == [6, 5, 0], f"5 before 6: {r.out}")
+# A recompile that is not accepted says that the recipe of the run before is still there.
+out, r = compiled("kept", tensors, cli.spec(wide))
+check("previous_recipe_kept" not in r.out, f"accepted: {r.out}")
+strict = cli.folder("kept", None, cli.spec(wide, storage="must_shrink"))
+r = cli.compile(strict, out, code=6)
+check(r.json()["verb"] == "compile" and r.json()["blocks"][0]["previous_recipe_kept"] is True, f"kept: {r.out}")
+r = cli.run("compile", strict, "--out", out, "--progress", "none", code=6)
+check(f"{out} still holds the recipe of an earlier run" in r.out, f"kept: {r.out}")
+r = cli.compile(strict, cli.path("kept", "new"), code=6)
+check(r.json()["blocks"][0]["previous_recipe_kept"] is False, f"nothing kept: {r.out}")
+r = cli.run("plan", strict, "--json", ranks=2, code=2, stderr="plan runs alone: start it without mpirun")
+nan = dict(tensors, e=np.full_like(e, np.nan))
+_, r = compiled("nan", nan, cli.spec(small), code=5)
+check(" tokens in " not in r.err, f"a checkpoint refused at once: {r.err}")
+# Names of files that lie where the block's folder would.
+for name in ("lock", "run.json", "report.json", "recipe.json", "tables-1", "weights-1", "journal", "lock.tmp"):
+    compiled("taken", tensors, cli.spec(dict(small, name=name)), code=3,
+             stderr=f"block.name: block {name} would be a folder")
+out, _ = compiled("free", tensors, cli.spec(dict(small, name="locks")))
+for document, what in (
+        (cli.spec(small, aliases={"zz": "nowhere"}), "aliases.zz: stands for nowhere"),
+        (cli.spec(small, vocab=2**53), "from 1 to 9007199254740991, found"),
+        (cli.spec(cli.lookup_block([{"op": "lookups"}])), 'unknown op "lookups", nearest is "(?!lookup)')):
+    compiled("typing", tensors, document, code=3, stderr=what)
 compiled("twice", tensors, cli.spec([small, small]), code=3, stderr="small")
 compiled("names", tensors, cli.spec(dict(cli.lookup_block(linear), name="a/b")), code=3, stderr="name")
 

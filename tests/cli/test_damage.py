@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One damaged table entry is found by every execution class that meets it, with its token and column."""
 import os
+import re
 
 import cli
 from cli import check, np
@@ -45,6 +46,8 @@ def one(route, output, row, column, ranks=0):
     name = f"d-{route}-{output}-{row}"
     out, r, report = damaged(name, route, output, row, column, 30, 5, ranks)
     check(report["status"] == "rejected_numerical_validation", f"{name}: {report['status']}")
+    check(re.search(r"max_abs \S+ (>|<=) \S+ \(absolute\) at token \d+ column \d+; relative L2 \S+ (>|<=) \S+",
+                    report["reason"]) and "> " in report["reason"], f"{name}: {report['reason']}")
     check(not os.path.exists(out), f"{name}: a rejected candidate was published")
     check(f"token {row} column {column}" in report["reason"], f"{name}: reason {report['reason']}")
     for s in report["statistics"]:

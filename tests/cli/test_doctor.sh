@@ -34,7 +34,10 @@ expect 4 'no such folder' "$tokentab" doctor no-such-folder
 "$tokentab" doctor no-such-folder --json >broken.json 2>broken.txt
 check_json broken.json "d['healthy'], $state'write']" "(False, ['fail'])"
 check "one line" test "$(wc -l <broken.txt)" = 1
-expect 4 'BLAS core' "$tokentab" doctor --blas-core NoSuchCore
+expect 4 'unknown BLAS core "NoSuchCore": OpenBLAS [0-9.]+ loaded [A-Za-z0-9]+ instead; known: Prescott, ' \
+    "$tokentab" doctor --blas-core NoSuchCore
+expect 4 'standard output: ' bash -c '"$1" plan --help >/dev/full' full "$tokentab"
+expect 4 'standard output: ' bash -c '"$1" --version >/dev/full' full "$tokentab"
 if [[ $("$tokentab" doctor --help; TOKENTAB_FAULT=lock_take "$tokentab" doctor . 2>&1) == *"cannot lock"* ]]; then
     # only where fault points are compiled in
     expect 4 'cannot lock' env TOKENTAB_FAULT=lock_take "$tokentab" doctor .

@@ -31,6 +31,15 @@ def compare(name, tensors, block, verdict, env=None, **more):
     check(p["storage"]["logical_after_least"] <= storage["logical_after"] <= p["storage"]["logical_after_most"],
           f"{name}: bounds {p['storage']}, found {storage}")
     check(p["storage"]["logical_before"] == storage["logical_before"], f"{name}: before {p['storage']}")
+    check(p["expected_exit"] == (6 if verdict == "grows" else 0), f"{name}: exit {p['expected_exit']}")
+    text = cli.run("plan", spec, env=env).out
+    check(("compile would end with exit 6 (retained)" in text) == (verdict == "grows"), f"{name}: {text}")
+    work = sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(out + ".work") for f in files)
+    check(work <= p["work_bytes"], f"{name}: plan says at most {p['work_bytes']} in the work folder, found {work}")
+    payloads = [os.path.getsize(os.path.join(out, f)) for f in os.listdir(out) if f.startswith("tables-")] if \
+        os.path.isdir(out) else []
+    check(all(s <= p["payload_bytes_most"] for s in payloads), f"{name}: {p['payload_bytes_most']}, found {payloads}")
+    print(f"{name}: {p['units']} units, work {work} of {p['work_bytes']}, payload {payloads} of {p['payload_bytes_most']}")
     return r.code
 
 

@@ -88,7 +88,7 @@ check "no array" ended 2 'SLURM_ARRAY_TASK_ID'
 rm -rf a a.work
 "$tokentab" compile m/spec.json --out a --shards 0/2 -q >log 2>&1
 ranks 1 "$tokentab" compile m/spec.json --out a --reduce -q
-check "reduce before its tasks" ended 1 'unit [0-9]+ is not stored yet'
+check "reduce before its tasks" ended 1 'block first: [0-9]+ of [0-9]+ units are not stored yet: [0-9]+(-[0-9]+)?(, [0-9]+(-[0-9]+)?)*; run'
 if [[ ${TEST_FAULTS:-0} == 1 ]]; then
     TOKENTAB_UNIT_MS=1500 "$tokentab" compile m/spec.json --out a --shards 1/2 -q >first 2>&1 &
     first=$!

@@ -38,7 +38,7 @@ begin
 kill -USR1 "$launcher"
 stopped "USR1 to mpirun" 'rank [012] \([^)]*\): stopped by a signal'
 resume "USR1 to mpirun"
-for what in "TERM 0" "USR1 2" "INT 1" "INT 0" "TERM 2"; do
+for what in "TERM 0" "USR1 2" "HUP 1" "INT 1" "INT 0" "TERM 2"; do
     read -r signal rank <<<"$what"
     begin
     kill "-$signal" "$(rank_pid "$rank")"
