@@ -142,7 +142,7 @@ static void row_bytes(struct bytes *out, const char *name, const struct cJSON *o
     if (!report_number(json_value_get(object, key), &x))
         return;
     bytes_printf(out, "<tr><th scope=\"row\">%s</th><td class=\"n\">%s</td><td>%s</td></tr>\n",
-                 name, report_count(x, buf), str_bytes((uint64_t)fmax(x, 0), size, sizeof size));
+                 name, report_count(x, buf), str_bytes(report_bytes(x), size, sizeof size));
 }
 
 /* Names of the outputs that have statistics, in their order. */
@@ -173,6 +173,14 @@ static void write_verdict(struct bytes *out, const struct report_view *v)
     bytes_printf(out, "</strong><span>");
     html_text(out, reason[0] != '\0' ? reason : good ? "every token, every declared layout" : "");
     bytes_printf(out, "</span></div>\n");
+}
+
+static void write_historical(struct bytes *out, const struct report_view *v)
+{
+    if (v->is_historical)
+        bytes_printf(out, "<div class=\"verdict bad\" role=\"alert\"><strong>✕ historical</strong>"
+                          "<span>recipe.json has changed since it was validated and sealed: what "
+                          "follows is not about this recipe as it is now</span></div>\n");
 }
 
 /* A row of a text or a count; nothing where the report has none. */
@@ -526,6 +534,7 @@ void report_html_section(struct bytes *out, const struct report_view *v)
     bytes_printf(out, "</h2>\n<p class=\"where\">");
     html_text(out, v->where);
     bytes_printf(out, "</p>\n");
+    write_historical(out, v);
     write_verdict(out, v);
     write_facts(out, v);
     write_storage(out, v);

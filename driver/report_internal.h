@@ -14,7 +14,8 @@ struct report_view {
     const struct cJSON *report; /* report.json */
     const struct cJSON *recipe; /* recipe.json, or NULL */
     double tolerance_absolute, tolerance_relative;
-    size_t index; /* of the section: makes ids unique */
+    bool is_historical; /* recipe.json does not match its seal */
+    size_t index;       /* of the section: makes ids unique */
 };
 
 /* ---- text and values (report_text.c) --------------------------------------------------------- */
@@ -26,6 +27,8 @@ void html_text(struct bytes *out, const char *s);
 NODISCARD bool report_number(const struct cJSON *v, double *out);
 /** Member as a number; 0 where it is absent. */
 double report_get(const struct cJSON *object, const char *key);
+/** A count of bytes: whole and within range whatever the report says; 0 for NaN.  Pure. */
+uint64_t report_bytes(double x);
 /** Member as text; "" where it is absent or no string. */
 const char *report_text(const struct cJSON *object, const char *key);
 /** Member that is true. */

@@ -66,7 +66,7 @@ void report_svg_storage(struct bytes *out, const struct report_view *v)
             (void)snprintf(text, sizeof text, "%s bytes", report_count(x, value));
         else
             (void)snprintf(text, sizeof text, "%s (%s)", report_count(x, value),
-                           str_bytes((uint64_t)x, size, sizeof size));
+                           str_bytes(report_bytes(x), size, sizeof size));
         svg_bar(out, bars[i].class, (int)i, bars[i].label, most > 0 ? x / most : 0, text);
     }
     svg_end(out);

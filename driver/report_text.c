@@ -54,6 +54,13 @@ double report_get(const struct cJSON *object, const char *key)
     return report_number(json_value_get(object, key), &x) ? x : 0;
 }
 
+uint64_t report_bytes(double x)
+{
+    if (!(x > 0))
+        return 0;
+    return x < 18446744073709551616.0 ? (uint64_t)x : UINT64_MAX;
+}
+
 const char *report_text(const struct cJSON *object, const char *key)
 {
     const char *s = json_value_string(json_value_get(object, key));

@@ -133,13 +133,28 @@ static enum status read_report(const char *path, struct cJSON **out, struct err 
     return ST_OK;
 }
 
+/* Is what lies there the recipe that was sealed?  Every byte of the payload is read. */
+static enum status check_recipe(const char *folder, bool *is_historical, struct err *err)
+{
+    const struct tokentab_open_opts opts = {.flags = TOKENTAB_OPEN_VERIFY};
+    struct tokentab_recipe *recipe = NULL;
+    TRY(verb_recipe_open(folder, &opts, &recipe, err));
+    *is_historical = tokentab_is_historical(recipe) != 0;
+    tokentab_close(&recipe);
+    return ST_OK;
+}
+
 /* The recipe that lies beside the report, if there is one. */
-static enum status read_recipe(const char *report, struct cJSON **out, struct err *err)
+static enum status read_recipe(const char *report, struct cJSON **out, bool *is_historical,
+                               struct err *err)
 {
     char *folder = path_dir(report);
     char *path = folder == NULL ? NULL : path_join(folder, LOOKUP_RECIPE_FILE);
     enum status st = path == NULL ? err_nomem(err, 1) : ST_OK;
-    if (st == ST_OK && file_exists(path))
+    bool there = st == ST_OK && file_exists(path);
+    if (there)
+        st = check_recipe(folder, is_historical, err);
+    if (there && st == ST_OK)
         st = format_json_read(path, REPORT_MAX_BYTES, out, err);
     free(path);
     free(folder);
@@ -150,9 +165,10 @@ static enum status write_section(const char *path, size_t index, struct bytes *p
                                  struct format_writer *json, struct err *err)
 {
     struct cJSON *report = NULL, *recipe = NULL;
+    bool is_historical = false;
     enum status st = read_report(path, &report, err);
     if (st == ST_OK)
-        st = read_recipe(path, &recipe, err);
+        st = read_recipe(path, &recipe, &is_historical, err);
     if (st == ST_OK) {
         const struct cJSON *tolerance = json_value_get(report, "tolerance");
         const struct report_view v = {.where = path,
@@ -160,12 +176,14 @@ static enum status write_section(const char *path, size_t index, struct bytes *p
                                       .recipe = recipe,
                                       .tolerance_absolute = report_get(tolerance, "absolute"),
                                       .tolerance_relative = report_get(tolerance, "relative"),
+                                      .is_historical = is_historical,
                                       .index = index};
         report_html_section(page, &v);
         format_write_object(json, NULL);
         format_write_string(json, "report", path);
         format_write_string(json, "block", report_text(report, "block"));
         format_write_string(json, "status", report_text(report, "status"));
+        format_write_bool(json, "historical", is_historical);
         format_write_end_object(json);
     }
     format_json_free(&report);

@@ -168,6 +168,50 @@ def test_decisions():
         says(page, ", ".join(map(str, decision["fragile_tokens"])))
 
 
+def test_recipe_state():
+    """A page is about the recipe that lies there: none where it is broken, a banner where it has changed since."""
+    out = compiled("state", cli.spec(fanout()))
+    page, file = cli.path("state.html"), os.path.join(out, "recipe.json")
+    payload = os.path.join(out, cli.read_json(file)["payload"]["file"])
+    check("historical" not in " ".join(page_of(out).text), "a sealed recipe is not historical")
+    with open(file) as f:
+        text = f.read()
+    with open(payload, "rb") as f:
+        data = f.read()
+    with open(file, "w") as f:
+        f.write(text.replace('"1e-05"', '"1e-04"'))
+    r = cli.run("report", out, "--out", page, "--force", "--json")
+    check(r.json()["blocks"][0]["historical"] and "historical" in r.err, f"historical: {r.out} {r.err}")
+    with open(page) as f:
+        says(check_page("historical", f.read()), "historical", "changed since it was validated")
+    with open(file, "w") as f:
+        f.write(text.replace('"group_0"', '"group_7"', 1))
+    os.unlink(page)
+    cli.run("report", out, "--out", page, code=3, stderr="recipe.json")
+    with open(file, "w") as f:
+        f.write(text)
+    with open(payload, "wb") as f:
+        f.write(data[:-1] + bytes([data[-1] ^ 4]))
+    for place in (out, file, os.path.join(out, "report.json")):
+        cli.run("report", place, "--out", page, code=3, stderr="corrupt")
+    os.unlink(payload)
+    cli.run("report", out, "--out", page, code=3, stderr="tables-")
+    check(not os.path.exists(page), "no page about a broken recipe")
+
+
+def test_huge():
+    os.makedirs(cli.path("huge"))
+    sizes = {"logical_before": 1e300, "logical_after": "Infinity", "unique_before": "NaN", "unique_after": 1.9e19}
+    file = cli.write_json(cli.path("huge", "report.json"), {"schema_version": 1, "status": "x", "storage": sizes})
+    out = cli.path("huge.html")
+    cli.run("report", file, "--out", out)
+    with open(out) as f:
+        text = f.read()
+    for shown in ("1e+300", "inf", "1.9e+19"):
+        check(re.search(re.escape(shown) + r"</td><td>16.00 EiB<", text), f"{shown} in the table is all that fits")
+        check(f"{shown} (16.00 EiB)" in text, f"{shown} at its bar is all that fits")
+
+
 def test_blocks():
     blocks = [{**fanout(), "name": "one"}, {**fanout(), "name": "two"}]
     out = compiled("several", cli.spec(blocks))
@@ -218,6 +262,8 @@ test_rejected()
 test_retained()
 test_refused()
 test_decisions()
+test_recipe_state()
+test_huge()
 test_blocks()
 test_hostile()
 cli.finish()
