@@ -35,6 +35,7 @@ struct diff_source {
     struct format_checkpoint *checkpoint; /* also: bias and id list of a recipe */
     struct format_shard_reader *unit;
     struct format_packed *packed;
+    bool is_foreign;          /* weights of a compressme artifact, opened as a checkpoint */
     uint64_t first_row;       /* unit */
     uint64_t untrimmed_bytes; /* read since mapped pages went back */
 };
@@ -42,7 +43,8 @@ struct diff_source {
 /** Text of a kind, for results.  Pure. */
 const char *diff_kind_name(enum diff_kind kind);
 /** Open a recipe, checkpoint, unit file, .npy file, folder of .npy files or packed payload.  Local.
- *  Close it in any case.  @return ST_OK, ST_FORMAT, ST_IO, ST_NOMEM */
+ *  A recipe's payload is compared with its digest.  Close it in any case.  @return ST_OK,
+ * ST_FORMAT, ST_IO, ST_NOMEM */
 NODISCARD enum status diff_source_open(const char *path, uint64_t header_cap,
                                        struct diff_source *out, struct err *err);
 void diff_source_close(struct diff_source *s);

@@ -395,6 +395,9 @@ static enum status run(struct diff_run *r, struct err *err)
     r->rule = rule_of(o);
     TRY(diff_source_open(o->args[0], o->header_cap, &r->a, err));
     TRY(diff_source_open(o->args[1], o->header_cap, &r->b, err));
+    if ((r->a.is_foreign && r->b.kind == DIFF_RECIPE) ||
+        (r->b.is_foreign && r->a.kind == DIFF_RECIPE))
+        return err_set(err, ST_FORMAT, VERB_IMPORT_FIRST, o->args[r->a.is_foreign ? 0 : 1]);
     if (r->a.kind == DIFF_RECIPE && r->b.kind == DIFF_RECIPE)
         compare_recipes(r);
     TRY(make_pairs(r, err));

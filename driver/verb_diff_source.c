@@ -2,6 +2,7 @@
 /* What has tables that can be compared. */
 #include "driver/diff_internal.h"
 
+#include "formats/json_value.h"
 #include "formats/npy.h"
 #include "formats/packed.h"
 
@@ -13,6 +14,7 @@
 
 static const char HDF5_MAGIC[] = "\x89HDF\r\n\x1a\n";
 enum { START_SIZE = 64 };
+static const size_t MANIFEST_MAX_BYTES = (size_t)64 << 20;
 static const uint64_t TRIM_BYTES = (uint64_t)8 << 20;
 
 const char *diff_kind_name(enum diff_kind kind)
@@ -169,7 +171,9 @@ static enum status add_payload(struct diff_source *s, const char *dir, struct er
 static enum status open_recipe(struct diff_source *s, const char *path, struct err *err)
 {
     s->kind = DIFF_RECIPE;
-    TRY(verb_recipe_open(path, NULL, &s->recipe, err));
+    /* All of it will be read: what does not match its digest is no table to compare or export. */
+    const struct tokentab_open_opts opts = {.flags = TOKENTAB_OPEN_VERIFY};
+    TRY(verb_recipe_open(path, &opts, &s->recipe, err));
     TRY(add_routes(s, err));
     char *dir = verb_recipe_dir(path);
     if (dir == NULL)
@@ -310,6 +314,7 @@ static enum status open_file(struct diff_source *s, const char *path, uint64_t h
     }
     if (verb_is_packed(start, got))
         return open_packed(s, path, err);
+    TRY(verb_cmppack_check(path, start, got, err));
     return open_checkpoint(s, path, header_cap, err);
 }
 
@@ -321,15 +326,35 @@ static bool has_file(const char *dir, const char *name)
     return there;
 }
 
+/* Is it a compressme artifact, or the weights file of one?  Its tensors are named by module. */
+static bool is_foreign(const char *path)
+{
+    bool is_weights = strcmp(path_base(path), "model.safetensors") == 0;
+    char *dir = file_is_dir(path) ? str_dup(path) : is_weights ? path_dir(path) : NULL;
+    char *manifest = dir == NULL ? NULL : path_join(dir, "manifest.json");
+    struct cJSON *json = NULL;
+    struct err ignored = {0};
+    bool found = manifest != NULL && file_exists(manifest) &&
+                 format_json_read(manifest, MANIFEST_MAX_BYTES, &json, &ignored) == ST_OK &&
+                 json_value_get(json, "finite_lookup_rewrites") != NULL;
+    format_json_free(&json);
+    free(manifest);
+    free(dir);
+    return found;
+}
+
 enum status diff_source_open(const char *path, uint64_t header_cap, struct diff_source *out,
                              struct err *err)
 {
     *out = (struct diff_source){.path = path};
     if (verb_is_recipe(path))
         return open_recipe(out, path, err);
+    out->is_foreign = is_foreign(path);
     if (!file_is_dir(path))
         return open_file(out, path, header_cap, err);
     TRY(verb_single_check(path, err));
+    if (out->is_foreign && has_file(path, "model.cmppack"))
+        return err_set(err, ST_FORMAT, VERB_IMPORT_FIRST, path);
     if (!has_file(path, "model.safetensors") && !has_file(path, "model.safetensors.index.json"))
         TRY(open_npy_folder(out, path, err));
     return out->n_tables > 0 ? ST_OK : open_checkpoint(out, path, header_cap, err);

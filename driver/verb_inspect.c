@@ -343,6 +343,7 @@ static enum status inspect_file(struct inspect_run *r, struct err *err)
         return inspect_npy(r, err);
     if (verb_is_packed(start, got))
         return inspect_packed(r, err);
+    TRY(verb_cmppack_check(r->path, start, got, err));
     st = inspect_checkpoint(r, err);
     if (st == ST_FORMAT && !ends_with(r->path, ".safetensors") &&
         !ends_with(r->path, ".safetensors.index.json"))

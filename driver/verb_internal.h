@@ -34,6 +34,14 @@ bool verb_is_recipe(const char *path);
 NODISCARD enum status verb_single_check(const char *path, struct err *err);
 /** Are these the first bytes of a packed file (.ttz)?  Pure. */
 bool verb_is_packed(const void *start, size_t size);
+/** Format of the message about a compressme artifact where a recipe's tables are expected; takes
+ *  its path. */
+#define VERB_IMPORT_FIRST                                                                          \
+    "%s: a compressme artifact, whose tensors have names of their own; import it first "           \
+    "(tokentab import DIR --from compressme --out RECIPE) and name that recipe"
+/** ST_FORMAT with that message where these are the first bytes of a model.cmppack.  Pure. */
+NODISCARD enum status verb_cmppack_check(const char *path, const void *start, size_t size,
+                                         struct err *err);
 
 /* ---- elements -------------------------------------------------------------------------------- */
 

@@ -119,6 +119,14 @@ bool verb_is_packed(const void *start, size_t size)
            memcmp((const char *)start + 8, NAME, 8) == 0;
 }
 
+enum status verb_cmppack_check(const char *path, const void *start, size_t size, struct err *err)
+{
+    static const char MAGIC[] = "CMPRPACK";
+    if (size < sizeof MAGIC - 1 || memcmp(start, MAGIC, sizeof MAGIC - 1) != 0)
+        return ST_OK;
+    return err_set(err, ST_FORMAT, VERB_IMPORT_FIRST, path);
+}
+
 enum status verb_recipe_open(const char *path, const struct tokentab_open_opts *opts,
                              struct tokentab_recipe **out, struct err *err)
 {

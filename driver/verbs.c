@@ -101,9 +101,12 @@ const struct driver_verb driver_verbs[] = {
     {.name = "export",
      .usage = "export RECIPE --to FORMAT --out PATH",
      .summary = "write the tables as safetensors, npy or a compressme artifact",
-     .help = "Tensors are named route/output (bulk/q, profile0/q, ...), every row in full; for a\n"
-             "projected block z and r, with bias.  npy: PATH/route/output.npy.  diff compares the\n"
-             "recipe with what was exported.",
+     .help =
+         "Tensors are named route/output (bulk/q, profile0/q, ...), every row in full; for a\n"
+         "projected block z and r, with bias.  npy: PATH/route/output.npy.  diff compares the\n"
+         "recipe with safetensors and npy as they are, with a compressme artifact once import has\n"
+         "made a recipe of it.\n"
+         "Every payload byte is compared with its digest first.",
      .min_args = 1,
      .max_args = 1,
      .options = "to out force module packed",
@@ -137,6 +140,11 @@ const struct driver_verb driver_verbs[] = {
     {.name = "report",
      .usage = "report RECIPE --out FILE.html",
      .summary = "one self-contained HTML page about a recipe or a work folder",
+     .help = "A recipe's every payload byte is compared with its digest: exit 3 and no page where "
+             "it is\n"
+             "corrupt, missing or malformed.  A historical one (changed since its seal) gets a "
+             "page that\n"
+             "says so.",
      .min_args = 1,
      .max_args = 1,
      .options = "out force",

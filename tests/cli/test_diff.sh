@@ -77,17 +77,21 @@ expect 0 '^equal: 1800 elements of 9 tables' "$tokentab" diff fan/recipe fan2/re
 unit=$(find fan/recipe.work -name 'unit-*.h5')
 expect 0 '^equal: 1800 elements' "$tokentab" diff "$unit" fan/recipe
 payload=$(ls fan2/recipe/tables-*)
-python3 - "$payload" <<'DAMAGE'
+expect 0 '' "$tokentab" export fan2/recipe --to safetensors --out fan2.safetensors
+python3 - "$payload" fan2.safetensors <<'DAMAGE'
 import sys
-with open(sys.argv[1], "r+b") as f:
-    f.seek(-4, 2)
-    b = bytearray(f.read(4))
-    b[0] ^= 1
-    f.seek(-4, 2)
-    f.write(b)
+for name in sys.argv[1:]:
+    with open(name, "r+b") as f:
+        f.seek(-4, 2)
+        b = bytearray(f.read(4))
+        b[0] ^= 1
+        f.seek(-4, 2)
+        f.write(b)
 DAMAGE
-expect 1 'max ulp 1 \(id 39, column' "$tokentab" diff fan/recipe fan2/recipe
-expect 0 '' "$tokentab" diff fan/recipe fan2/recipe --ulp 1
+expect 1 'max ulp 1 \(id 39, column' "$tokentab" diff fan/recipe fan2.safetensors
+expect 0 '' "$tokentab" diff fan/recipe fan2.safetensors --ulp 1
+expect 2 'corrupt' "$tokentab" diff fan/recipe fan2/recipe
+expect 2 'corrupt' "$tokentab" diff fan2/recipe fan/recipe --ulp 1
 expect 1 'id 39' "$tokentab" diff "$payload" fan/recipe/tables-*
 check "four-token model" make_four four
 expect 1 'kind: fanout and lookup' "$tokentab" diff fan/recipe four/recipe

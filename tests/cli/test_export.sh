@@ -69,6 +69,35 @@ check "lookup with a profile" compile four/profiles.json four/profiled
 expect 3 'profile' "$tokentab" export four/profiled --to compressme --out refused
 check "no manifest after a refusal" test ! -e refused/manifest.json
 
+# a payload that does not match its digest is exported as nothing
+for recipe in fan-F32/recipe packed; do
+    cp -r $recipe corrupt
+    python3 - corrupt/tables-* <<'DAMAGE'
+import sys
+with open(sys.argv[1], "r+b") as f:
+    f.seek(-1, 2)
+    b = f.read(1)[0] ^ 1
+    f.seek(-1, 2)
+    f.write(bytes([b]))
+DAMAGE
+    for to in safetensors npy compressme; do
+        expect 3 'corrupt' "$tokentab" export corrupt --to $to --out corrupt.$to
+        check "no export of a corrupt recipe" test ! -e corrupt.$to
+    done
+    rm -r corrupt
+done
+
+# what compressme artifacts are compared as
+for artifact in cm cm/model.safetensors cm-packed cm-packed/model.cmppack; do
+    expect 2 'import it first \(tokentab import DIR --from compressme' "$tokentab" diff fan-F32/recipe $artifact
+    expect 2 'import it first' "$tokentab" diff $artifact fan-F32/recipe
+done
+expect 3 'import it first' "$tokentab" inspect cm-packed/model.cmppack
+expect 0 '^equal' "$tokentab" diff cm cm/model.safetensors
+expect 0 '' "$tokentab" import cm --from compressme --out cm-recipe
+expect 0 '^equal: 1800 elements of 9 tables' "$tokentab" diff fan-F32/recipe cm-recipe
+expect 0 'compressme artifact once import has' "$tokentab" export --help
+
 # nothing is overwritten
 expect 2 'exists; --force' "$tokentab" export four/recipe --to safetensors --out F32.safetensors
 expect 0 '^equal: 1800' "$tokentab" diff fan-F32/recipe F32.safetensors
