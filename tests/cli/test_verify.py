@@ -146,6 +146,10 @@ for name, change, what in (("tolerance", {"tolerance": {"absolute": 0.0002, "rel
                            ("bulk_rows", {"bulk_rows": 8}, "provenance.inputs")):
     cli.run("verify", out, "--against", cli.folder("says-" + name, tensors, cli.spec(cli.lookup_block(layers), **{**more, **change})),
             code=1, stderr=what)
+# Ranks that read different specs would validate a mixture.
+parts = [["-n", "1", cli.BIN, "verify", out, "--against", file, "--progress", "none"]
+         for file in (spec, cli.path("says-validation_rows", "spec.json"))]
+cli.run_command(["mpirun", *parts[0], ":", *parts[1]], code=4, stderr="validation_rows is 7 on rank 0 .*, 9 on rank 1")
 exact = cli.folder("exact", tensors, cli.spec(cli.lookup_block(layers), arithmetic="correctly_rounded", **more))
 cli.compile(exact, cli.path("exact.recipe"), "--packed")
 cli.run("verify", cli.path("exact.recipe"), "--against", exact, ranks=2)
