@@ -81,6 +81,14 @@ compare("retained", {"e": exact, "w": weight}, dict(linear, external_consumers=[
 projected = {"kind": "projected", "embedding": {"weight": "e"}, "linear": {"weight": "w"}, "normalize_eps": 1e-12}
 compare("projected", {"e": exact, "w": weight}, projected, "shrinks", bulk_rows=4)
 
+# A sample that takes long is announced before it begins.
+long = cli.folder("long", {"e": cli.random((1024, 64), 1), "w": cli.random((64, 64), 2)}, cli.spec(
+    linear, row_count_profiles=[{"max_rows": 200000, "evaluation_rows": 200000}]))
+cli.run("plan", long, code=(5, 124), stderr="block: the sample, 1024 tokens of 200001 rows in all routes, may take about",
+        prefix=("timeout", "-k", "2", "3"))
+other = {"OPENBLAS_CORETYPE": "NoSuchCore"}
+cli.run("plan", cli.path("all", "spec.json"), env=other, stderr='OPENBLAS_CORETYPE is "NoSuchCore", but OpenBLAS .* instead')
+
 # What plan shows: tensors, file sizes, orientation of square weights, grid, cost.
 spec = cli.folder("shown", {"model.e": cli.random((70, 8), 1), "model.w": cli.random((8, 8), 2)},
                   cli.spec(cli.lookup_block([{"op": "linear", "weight": "tied"}], embedding="model.e"),
