@@ -164,7 +164,7 @@ struct driver_job {
 NODISCARD enum status driver_job_open(const char *spec_path, const struct driver_opts *opts,
                                       int n_ranks, struct driver_job *job, struct err *err);
 void driver_job_close(struct driver_job *job);
-/** Would a folder of this name lie where a file of a run, a recipe or a rewritten model lies?  Pure.
+/** Would a folder of this name lie where a file of a run, a recipe or a rewritten model lies? Pure.
  */
 bool driver_name_is_file(const char *name);
 /** Agree on CPU flags, load the BLAS core, compare environments (ST_ENVIRONMENT names both values
