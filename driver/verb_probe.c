@@ -87,10 +87,27 @@ static void write_intervals(const char *block, const struct worker_probe_result 
     format_write_end_object(w);
 }
 
+/* A probe has no count that grows evenly, so it tells the time it has taken. */
+struct probe_clock {
+    double start_s, told_s;
+    uint64_t max_rows;
+};
+
+enum { PROBE_TELL_S = 30 };
+
 static enum status probe_tick(void *ctx, struct err *err)
 {
-    (void)ctx;
-    return driver_check_stop(err);
+    struct probe_clock *c = ctx;
+    double now_s = clock_s();
+    if (now_s - c->told_s >= PROBE_TELL_S) {
+        c->told_s = now_s;
+        log_info(
+            "probe: %.0f s so far, comparing calls of up to %llu rows (--max-rows N shortens it)",
+            now_s - c->start_s, (unsigned long long)c->max_rows);
+    }
+    if (driver_stop_requested())
+        return err_set(err, ST_STOPPED, "probe: stopped by a signal; nothing was written");
+    return ST_OK;
 }
 
 static enum status probe_block(const struct driver_context *ctx, const struct driver_job *job,
@@ -108,8 +125,10 @@ static enum status probe_block(const struct driver_context *ctx, const struct dr
     if (st == ST_OK)
         st = shard_rows_read(&b->rows, 0, rows.n_rows, embedding, err);
     rows.embedding = embedding;
+    struct probe_clock clock = {
+        .start_s = clock_s(), .told_s = clock_s(), .max_rows = popts.max_rows};
     if (st == ST_OK)
-        st = worker_probe(b->worker, &rows, &popts, probe_tick, NULL, r, err);
+        st = worker_probe(b->worker, &rows, &popts, probe_tick, &clock, r, err);
     free(embedding);
     return st;
 }
