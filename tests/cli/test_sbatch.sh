@@ -125,7 +125,8 @@ nightly env
 check "changed checkpoint" test "$code" -eq 0
 second=$(current)
 check "another recipe" test "$first" != "$second"
-check "only what changed" json_is recipes/work/run.json "d['blocks'][0]['units_evaluated']" 1
+work=recipes/work
+check "only what changed" json_is "$work/run.json" "d['blocks'][0]['units_evaluated']" 1
 check "both kept" test -d "recipes/$first"
 model n --nan 5
 nightly env
