@@ -17,6 +17,30 @@ struct report {
     struct format_writer *w;
 };
 
+void driver_write_environment(struct format_writer *w, const struct kernels *k)
+{
+    format_write_object(w, "environment");
+    for (size_t i = 0; i < KERNELS_ENV_FIELDS; i++) {
+        char value[KERNELS_TEXT_SIZE];
+        const char *name = NULL;
+        kernels_env_field(kernels_environment(k), i, &name, value, sizeof value);
+        format_write_string(w, name, value);
+    }
+    format_write_end_object(w);
+}
+
+void driver_write_profiles(struct format_writer *w, const struct format_spec *spec)
+{
+    format_write_array(w, "row_count_profiles");
+    for (size_t i = 0; i < spec->n_profiles; i++) {
+        format_write_object(w, NULL);
+        format_write_u64(w, "max_rows", spec->profiles[i].max_rows);
+        format_write_u64(w, "evaluation_rows", spec->profiles[i].evaluation_rows);
+        format_write_end_object(w);
+    }
+    format_write_end_array(w);
+}
+
 static void write_head(struct format_writer *w, const struct driver_job *job,
                        const struct driver_block *b, const char *status, const char *reason)
 {
@@ -35,14 +59,7 @@ static void write_head(struct format_writer *w, const struct driver_job *job,
     format_write_u64(w, "rows_in_checkpoint", b->graph->rows_in_checkpoint);
     format_write_u64(w, "bulk_rows", job->spec->bulk_rows);
     format_write_u64(w, "validation_rows", job->spec->validation_rows);
-    format_write_array(w, "row_count_profiles");
-    for (size_t i = 0; i < job->spec->n_profiles; i++) {
-        format_write_object(w, NULL);
-        format_write_u64(w, "max_rows", job->spec->profiles[i].max_rows);
-        format_write_u64(w, "evaluation_rows", job->spec->profiles[i].evaluation_rows);
-        format_write_end_object(w);
-    }
-    format_write_end_array(w);
+    driver_write_profiles(w, job->spec);
     format_write_object(w, "tolerance");
     format_write_double(w, "absolute", job->spec->tolerance_absolute);
     format_write_double(w, "relative", job->spec->tolerance_relative);
@@ -50,14 +67,7 @@ static void write_head(struct format_writer *w, const struct driver_job *job,
     if (job->kernels == NULL)
         return;
     /* The library kernels that the validation ran, in both arithmetics. */
-    format_write_object(w, "environment");
-    for (size_t i = 0; i < KERNELS_ENV_FIELDS; i++) {
-        char value[KERNELS_TEXT_SIZE];
-        const char *name = NULL;
-        kernels_env_field(kernels_environment(job->kernels), i, &name, value, sizeof value);
-        format_write_string(w, name, value);
-    }
-    format_write_end_object(w);
+    driver_write_environment(w, job->kernels);
 }
 
 static void write_storage(const struct report *r)

@@ -419,14 +419,7 @@ static void write_run_file(const struct driver_context *ctx, const struct driver
     format_write_u64(&w, "pid", (uint64_t)getpid());
     format_write_string(&w, "mpi", comm_library());
     format_write_string(&w, "cpu", cpu);
-    format_write_object(&w, "environment");
-    for (size_t i = 0; i < KERNELS_ENV_FIELDS; i++) {
-        char value[KERNELS_TEXT_SIZE];
-        const char *name = NULL;
-        kernels_env_field(kernels_environment(job->kernels), i, &name, value, sizeof value);
-        format_write_string(&w, name, value);
-    }
-    format_write_end_object(&w);
+    driver_write_environment(&w, job->kernels);
     format_write_double(&w, "seconds", seconds);
     format_write_raw(&w, "blocks", blocks);
     format_write_end_object(&w);

@@ -327,6 +327,10 @@ NODISCARD enum status driver_report_make(const struct driver_job *job, const str
                                          const struct driver_layout *l,
                                          const struct driver_verdict *v, struct shard_store *store,
                                          struct bytes *out, struct err *err);
+/** "environment": the fields of the loaded library's numeric environment. */
+void driver_write_environment(struct format_writer *w, const struct kernels *k);
+/** "row_count_profiles": those of a spec. */
+void driver_write_profiles(struct format_writer *w, const struct format_spec *spec);
 /** report.json of a refused block: status, reason. */
 NODISCARD enum status driver_report_refused(const struct driver_job *job,
                                             const struct driver_block *b, const struct err *why,

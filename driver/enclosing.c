@@ -64,14 +64,9 @@ static enum status regions_to_blocks(struct driver_job *job, struct driver_enclo
 static enum status check_names(const struct driver_job *job, const struct driver_enclosing *e,
                                struct err *err)
 {
-    static const char *const taken[] = {ENCLOSING_MODEL_FILE, ENCLOSING_STAGED_FILE,
-                                        ENCLOSING_REPORT_FILE, "run.json", "weights.staged"};
     for (size_t i = 0; i < e->n_regions; i++) {
         const char *name = e->regions[i].name;
-        bool is_taken = strncmp(name, WEIGHTS_START, strlen(WEIGHTS_START)) == 0;
-        for (size_t k = 0; k < sizeof taken / sizeof *taken; k++)
-            is_taken = is_taken || strcmp(name, taken[k]) == 0;
-        if (is_taken)
+        if (driver_name_is_file(name))
             return err_set(err, ST_SPEC,
                            "%s: graph: region %s would be a folder where a file of that name "
                            "lies; call it otherwise in regions",

@@ -25,22 +25,8 @@ static void write_head(const struct enclosing_result *r, struct format_writer *w
     format_write_double(w, "absolute", spec->tolerance_absolute);
     format_write_double(w, "relative", spec->tolerance_relative);
     format_write_end_object(w);
-    format_write_array(w, "row_count_profiles");
-    for (size_t i = 0; i < spec->n_profiles; i++) {
-        format_write_object(w, NULL);
-        format_write_u64(w, "max_rows", spec->profiles[i].max_rows);
-        format_write_u64(w, "evaluation_rows", spec->profiles[i].evaluation_rows);
-        format_write_end_object(w);
-    }
-    format_write_end_array(w);
-    format_write_object(w, "environment");
-    for (size_t i = 0; i < KERNELS_ENV_FIELDS; i++) {
-        char value[KERNELS_TEXT_SIZE];
-        const char *name = NULL;
-        kernels_env_field(kernels_environment(r->job->kernels), i, &name, value, sizeof value);
-        format_write_string(w, name, value);
-    }
-    format_write_end_object(w);
+    driver_write_profiles(w, spec);
+    driver_write_environment(w, r->job->kernels);
 }
 
 static const char *region_status(const struct enclosing_result *r, size_t i)
